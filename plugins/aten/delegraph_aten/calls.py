@@ -20,7 +20,7 @@ _MOST_SHAPES: Final = 1024
 """How many shapes of an operator are remembered before they are forgotten."""
 
 _REFUSALS: Final = (ArithmeticError, LookupError, RuntimeError, RuntimeFault, TypeError, ValueError)
-"""What torch raises for arguments it does not take; those of the context are faults already."""
+"""Torch's exceptions for arguments that it does not take; those of the context are faults already."""
 
 
 def bind(operator: TorchOperator, context: KernelContext, *args: Any) -> BoundCall:
@@ -52,30 +52,30 @@ def run(operator: TorchOperator, context: KernelContext, *args: Any) -> Any:
 
 
 def _bound(operator: TorchOperator, context: KernelContext, args: Sequence[Any]) -> BoundCall:
-    given, outs = _split(operator, args)
-    shown = _shown(operator, given)
+    inputs, outs = _split(operator, args)
+    shown = _shown(operator, inputs)
     if shown is not None:
         pairs = _pairs(outs, _by_out(outs, shown))
         copies = [partial(_target(context, out, view).copy_, view) for out, view in pairs]
         return copies[0] if len(copies) == 1 else lambda: [copy() for copy in copies]
     if operator.into is None or (operator.functional is not None and _lacks_outs(outs)):
         assert operator.functional is not None
-        compute = _prepared(operator.functional, operator, given)
+        compute = _prepared(operator.functional, operator, inputs)
         return lambda: _store(context, outs, _by_out(outs, compute()))
-    made = _map(written_tensor, outs)
-    call = _prepared(operator.into, operator, given, made)
-    return _checked_once(context, call, outs, made) if outs else call
+    out_tensors = _map(written_tensor, outs)
+    call = _prepared(operator.into, operator, inputs, out_tensors)
+    return _checked_once(context, call, outs, out_tensors) if outs else call
 
 
-def _checked_once(context: KernelContext, call: BoundCall, outs: Outs, made: Sequence[Any]) -> BoundCall:
-    """`call`; after the first time its outs must have kept their shapes. What holds then holds always."""
-    unchecked = list(_pairs(outs, made))
+def _checked_once(context: KernelContext, call: BoundCall, outs: Outs, out_tensors: Sequence[Any]) -> BoundCall:
+    """`call`; after its first run the outs must have kept their shapes: they do so in every run, or in none."""
+    unchecked = list(_pairs(outs, out_tensors))
 
     def run() -> None:
         call()
         if unchecked:
-            for out, one in unchecked:
-                context.resize(out, tuple(one.shape))
+            for out, written in unchecked:
+                context.resize(out, tuple(written.shape))
             unchecked.clear()
 
     return run
@@ -85,20 +85,20 @@ def _checked_once(context: KernelContext, call: BoundCall, outs: Outs, made: Seq
 
 
 def _executed(operator: TorchOperator, context: KernelContext, args: Sequence[Any]) -> Any:
-    given, outs = _split(operator, args)
+    inputs, outs = _split(operator, args)
     if not outs:
         assert operator.into is not None
-        return _prepared(operator.into, operator, given)()
-    results = _shown(operator, given)
+        return _prepared(operator.into, operator, inputs)()
+    results = _shown(operator, inputs)
     if results is None and operator.functional is not None:
-        results = _prepared(operator.functional, operator, given)()
+        results = _prepared(operator.functional, operator, inputs)()
     if results is not None:
         return _store(context, outs, _by_out(outs, results))
-    return _write(operator, context, args, given, outs)
+    return _write(operator, context, args, inputs, outs)
 
 
 def _write(
-    operator: TorchOperator, context: KernelContext, args: Sequence[Any], given: Sequence[Any], outs: Outs
+    operator: TorchOperator, context: KernelContext, args: Sequence[Any], inputs: Sequence[Any], outs: Outs
 ) -> None:
     """Let torch write into the outs. Where their new shape is not known yet, it gets fresh ones, which are copied."""
     assert operator.into is not None
@@ -106,20 +106,20 @@ def _write(
     shapes = operator.shapes.get(key) if key is not None else None
     if shapes is not None:
         outs = [_resized(context, out, shape) for out, shape in zip(outs, shapes, strict=True)]
-        made = _map(written_tensor, outs)
-        _prepared(operator.into, operator, given, made)()
+        out_tensors = _map(written_tensor, outs)
+        _prepared(operator.into, operator, inputs, out_tensors)()
         return
-    made = _map(lambda out: torch.empty(0, dtype=torch_dtype(out), device="cpu"), outs)
-    _prepared(operator.into, operator, given, made)()
-    _store(context, outs, made)
+    out_tensors = _map(lambda out: torch.empty(0, dtype=torch_dtype(out), device="cpu"), outs)
+    _prepared(operator.into, operator, inputs, out_tensors)()
+    _store(context, outs, out_tensors)
     if key is not None:
         if len(operator.shapes) >= _MOST_SHAPES:
             operator.shapes.clear()
-        operator.shapes[key] = _map(lambda one: tuple(one.shape), made)
+        operator.shapes[key] = _map(lambda result: tuple(result.shape), out_tensors)
 
 
 def _key(values: Sequence[Any]) -> tuple[Any, ...]:
-    """What the shapes of results follow from: the shapes of arrays, and everything else."""
+    """The key that determines the shapes of results: the shapes and dtypes of arrays, and all other values."""
     return tuple(
         (value.shape, value.dtype)
         if isinstance(value, np.ndarray)
@@ -133,7 +133,7 @@ def _key(values: Sequence[Any]) -> tuple[Any, ...]:
 def _resized(context: KernelContext, out: Any, shape: Any) -> Any:
     if isinstance(out, np.ndarray):
         return context.resize(out, shape)
-    return [context.resize(one, size) for one, size in zip(out, shape, strict=True)]
+    return [context.resize(item, size) for item, size in zip(out, shape, strict=True)]
 
 
 # ---- arguments and results ---------------------------------------------------------------------------
@@ -145,27 +145,27 @@ def _split(operator: TorchOperator, args: Sequence[Any]) -> tuple[list[Any], Out
     if len(args) != count + len(operator.outs):
         raise InvalidArgument(f"it takes {count} arguments and {len(operator.outs)} outs, the program has {len(args)}")
     pairs = zip(operator.inputs, args[:count], strict=True)
-    given = [value if parameter.convert is None else parameter.convert(value) for parameter, value in pairs]
-    return given, args[count:]
+    inputs = [value if parameter.convert is None else parameter.convert(value) for parameter, value in pairs]
+    return inputs, args[count:]
 
 
 def _prepared(
-    function: Callable[..., Any], operator: TorchOperator, given: Sequence[Any], outs: Sequence[Any] = ()
+    function: Callable[..., Any], operator: TorchOperator, inputs: Sequence[Any], outs: Sequence[Any] = ()
 ) -> Callable[[], Any]:
     """`function` with its arguments, to be called without any."""
-    pairs = list(zip(operator.inputs, given, strict=True))
+    pairs = list(zip(operator.inputs, inputs, strict=True))
     positional = [value for parameter, value in pairs if not parameter.keyword]
     keywords = {parameter.name: value for parameter, value in pairs if parameter.keyword}
-    keywords |= dict(zip(operator.outs, outs, strict=False))  # none are given to a functional operator
+    keywords |= dict(zip(operator.outs, outs, strict=False))  # a functional operator gets none
     return partial(function, *positional, **keywords)
 
 
-def _shown(operator: TorchOperator, given: Sequence[Any]) -> Any:
+def _shown(operator: TorchOperator, inputs: Sequence[Any]) -> Any:
     """The view that the operator copies; None if it copies none, or memory in this order has no such view."""
     if operator.view is None:
         return None
     try:
-        return _prepared(operator.view, operator, given)()
+        return _prepared(operator.view, operator, inputs)()
     except RuntimeError:
         return None
 
@@ -202,12 +202,12 @@ def _pairs(outs: Outs, results: Sequence[Any]) -> Iterator[tuple[Array, torch.Te
 
 
 def _by_out(outs: Outs, results: Any) -> Sequence[Any]:
-    """What a functional operator returns, as one result for each out."""
+    """The results of a functional operator, a sequence with a result for each out."""
     return [results] if len(outs) == 1 else results
 
 
 def _map(function: Callable[[Any], Any], outs: Sequence[Any]) -> list[Any]:
-    return [[function(one) for one in out] if isinstance(out, list | tuple) else function(out) for out in outs]
+    return [[function(item) for item in out] if isinstance(out, list | tuple) else function(out) for out in outs]
 
 
 def _fault(operator: TorchOperator, error: Exception) -> RuntimeFault:

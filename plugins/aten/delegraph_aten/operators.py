@@ -124,7 +124,7 @@ def _parameter(argument: torch.Argument) -> Parameter:
 
 
 def _call(overload: OpOverload) -> Callable[..., Any]:
-    """What `overload` calls, which spares a frame of Python, without recording of gradients.
+    """The function behind `overload`, which spares a frame of Python, without recording of gradients.
 
     Tensors over planned memory require none, so torch's own operators record nothing; those of others may hold
     parameters.
@@ -134,15 +134,15 @@ def _call(overload: OpOverload) -> Callable[..., Any]:
 
 
 def _functional(packet: OpOverloadPacket[Any, Any], out_name: str) -> OpOverload | None:
-    """The overload that gives new tensors for what the one called `out_name` writes.
+    """The overload that returns new tensors where the overload called `out_name` writes into its outs.
 
     Case is not looked at: ExecuTorch's `quantized_decomposed::dequantize_per_tensor.Tensor_out` is torch's `tensor`.
     """
-    wanted = "default" if out_name == "out" else out_name.removesuffix("_out")
-    found = next((name for name in packet.overloads() if name.lower() == wanted.lower()), None)
-    if found is None or wanted == out_name:
+    overload_name = "default" if out_name == "out" else out_name.removesuffix("_out")
+    matching = next((name for name in packet.overloads() if name.lower() == overload_name.lower()), None)
+    if matching is None or overload_name == out_name:
         return None
-    overload: OpOverload = getattr(packet, found)
+    overload: OpOverload = getattr(packet, matching)
     return overload if _gives_tensors(overload._schema) else None
 
 

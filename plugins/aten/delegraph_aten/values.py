@@ -40,10 +40,10 @@ def tensor(array: Array) -> torch.Tensor:
     if not carrier.flags.writeable:
         carrier = np.asarray(_Writable(carrier))
     try:
-        made = torch.from_numpy(carrier)
+        shared = torch.from_numpy(carrier)
     except ValueError as error:
         raise InvalidArgument(f"torch takes no array with the strides {list(array.strides)}: {error}") from error
-    return made.view(torch_dtype(array)) if extended else made
+    return shared.view(torch_dtype(array)) if extended else shared
 
 
 def written_tensor(array: Array) -> torch.Tensor:
@@ -60,14 +60,14 @@ def torch_dtype(array: Array) -> torch.dtype:
 
 
 def converter(argument: torch.Argument) -> Convert | None:
-    """What makes a program's value the one that `argument`'s type asks for; None: it is that already."""
+    """The conversion of a program's value to `argument`'s type; None if it needs none."""
     kind = str(argument.real_type)  # tells a ScalarType from an int
-    one = _CONVERTERS.get(kind.replace("Optional[", "").replace("List[", "").rstrip("]"))
-    if one is tensor and argument.alias_info is not None and argument.alias_info.is_write:
-        one = written_tensor
-    if one is None:
+    convert = _CONVERTERS.get(kind.replace("Optional[", "").replace("List[", "").rstrip("]"))
+    if convert is tensor and argument.alias_info is not None and argument.alias_info.is_write:
+        convert = written_tensor
+    if convert is None:
         return None
-    return _each(one) if "List[" in kind else one if not kind.startswith("Optional[") else _optional(one)
+    return _each(convert) if "List[" in kind else convert if not kind.startswith("Optional[") else _optional(convert)
 
 
 def _optional(convert: Convert) -> Convert:
@@ -75,8 +75,8 @@ def _optional(convert: Convert) -> Convert:
 
 
 def _each(convert: Convert) -> Convert:
-    one = _optional(convert)
-    return _optional(lambda values: [one(value) for value in values])
+    convert_item = _optional(convert)
+    return _optional(lambda values: [convert_item(value) for value in values])
 
 
 def _code(what: str, table: Mapping[int, object]) -> Convert:

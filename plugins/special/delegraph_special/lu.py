@@ -58,9 +58,9 @@ class LU:
         *batch, k = self.pivots.shape
         rows = np.broadcast_to(np.arange(self.packed.shape[-2]), (*batch, self.packed.shape[-2])).copy()
         for i in range(k):
-            other = self.pivots[..., i, None]
-            swapped = np.take_along_axis(rows, other, -1)
-            np.put_along_axis(rows, other, rows[..., i, None].copy(), -1)
+            pivot = self.pivots[..., i, None]
+            swapped = np.take_along_axis(rows, pivot, -1)
+            np.put_along_axis(rows, pivot, rows[..., i, None].copy(), -1)
             rows[..., i] = swapped[..., 0]
         return rows
 

@@ -65,8 +65,8 @@ def _polynomial(family: Family, context: Context, x: Array | Scalar, n: Array | 
 def _evaluate(values_of: Callable[[Array, Array], Array], dtype: DType, x: Array, degree: Array, out: Array) -> None:
     n = np.where(np.isfinite(degree), degree, -1).astype(np.int64)
     values = values_of(np.maximum(n, 0), x)
-    held = np.abs(values) <= np.finfo(dtype).max
-    np.copyto(out, np.where(n < 0, 0, np.where(held, values, np.nan)))
+    finite = np.abs(values) <= np.finfo(dtype).max
+    np.copyto(out, np.where(n < 0, 0, np.where(finite, values, np.nan)))
 
 
 def _register(name: str, family: Family) -> None:

@@ -1,7 +1,7 @@
 """Convolution of stride 1 with few outputs in each group, where gathering patches costs more than the products.
 
-What a kernel point sees of a zero-padded plane is, read on through the padding, one contiguous run that starts at the
-point's place. So the patch matrix is copied run by run, without regard to rows, which are short where images are small;
+The elements of a zero-padded plane under a kernel point are, read on through the padding, a contiguous run that starts
+at the point's place. So the patch matrix is copied run by run, without regard to rows, which are short in small images;
 the outputs that lie between two rows are computed too, and left out. On depthwise 3x3 convolutions of 7 to 28 pixels
 that takes half the time. (A stride would need planes split into phases, which costs what it saves.)
 
@@ -53,15 +53,15 @@ def shifted_call(context: Context, g: Geometry, x: Array, weight: Array, y: Arra
     for n, start in product(range(g.batch), range(0, g.groups, count)):
         stop = min(start + count, g.groups)
         size = stop - start
-        taken, given = size * channels, size * outs
+        planes, maps = size * channels, size * outs
         blocks.append(
             (
-                partial(np.copyto, inner[:taken], x[n, start * channels : stop * channels]),
-                partial(np.copyto, runs[:taken], sources[:taken]),
+                partial(np.copyto, inner[:planes], x[n, start * channels : stop * channels]),
+                partial(np.copyto, runs[:planes], sources[:planes]),
                 slice(start, stop),
-                runs[:taken].reshape(size, depth, length),
-                products[:given].reshape(size, outs, length),
-                partial(np.copyto, y[n, start * outs : stop * outs], results[:given]),
+                runs[:planes].reshape(size, depth, length),
+                products[:maps].reshape(size, outs, length),
+                partial(np.copyto, y[n, start * outs : stop * outs], results[:maps]),
             )
         )
 

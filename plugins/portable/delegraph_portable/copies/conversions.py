@@ -1,4 +1,4 @@
-"""Copies into another dtype or dim order. What `out` is decides; the options only said so when it was planned."""
+"""Copies into the dtype and dim order of `out`. The options said so when `out` was planned, and are unused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _check_dim_order(dim_order: Sequence[int] | None, rank: int) -> None:
 
 
 def _leave() -> None:
-    """What a new tensor holds is undefined."""
+    """Leave a new tensor's memory as it is: its content is undefined."""
 
 
 @kernel("aten::copy_")

@@ -141,12 +141,12 @@ def view(self: Array, size: Sequence[int]) -> Array:
 
 def view_dtype(self: Array, dtype: int) -> Array:
     """The same bits as elements of another type, of which a row of the last dim holds more or fewer."""
-    wanted = numpy_dtype(ScalarType(dtype))
-    if wanted.itemsize != self.itemsize and (self.ndim == 0 or self.shape[-1] * self.itemsize % wanted.itemsize):
-        raise InvalidArgument(f"argument 'dtype' is {wanted}, which does not divide rows of 'self' {self.shape}")
-    if wanted.itemsize == self.itemsize:
-        return self.view(wanted)
-    return np.ascontiguousarray(self).view(wanted)
+    new_type = numpy_dtype(ScalarType(dtype))
+    if new_type.itemsize != self.itemsize and (self.ndim == 0 or self.shape[-1] * self.itemsize % new_type.itemsize):
+        raise InvalidArgument(f"argument 'dtype' is {new_type}, which does not divide rows of 'self' {self.shape}")
+    if new_type.itemsize == self.itemsize:
+        return self.view(new_type)
+    return np.ascontiguousarray(self).view(new_type)
 
 
 def view_as_real(self: Array) -> Array:
@@ -158,10 +158,10 @@ def view_as_real(self: Array) -> Array:
 
 def view_as_complex(self: Array) -> Array:
     """(*, 2) real -> (*) complex."""
-    wanted = {np.dtype(np.float32): np.complex64, np.dtype(np.float64): np.complex128}.get(self.dtype)
-    if wanted is None or not self.ndim or self.shape[-1] != 2:
+    complex_dtype = {np.dtype(np.float32): np.complex64, np.dtype(np.float64): np.complex128}.get(self.dtype)
+    if complex_dtype is None or not self.ndim or self.shape[-1] != 2:
         raise InvalidArgument(f"argument 'self' must be pairs of float32 or float64, but is {self.dtype} {self.shape}")
-    return np.ascontiguousarray(self).view(wanted)[..., 0]
+    return np.ascontiguousarray(self).view(complex_dtype)[..., 0]
 
 
 def _existing_dim(self: Array, dim: int) -> int:

@@ -83,7 +83,7 @@ def new_empty_strided(
 
 
 def _leave() -> None:
-    """What a new tensor holds is undefined."""
+    """Leave a new tensor's memory as it is: its content is undefined."""
 
 
 @kernel("aten::arange.start_out")

@@ -54,7 +54,7 @@ def places_along(axis: int, shape: Shape, target: Shape, name: str) -> Callable[
     """index (broadcasts to `shape`) -> for each element of `shape` its flat place in a C-contiguous tensor of shape
     `target`: that of the index along `axis`, and its own in the other dims.
 
-    What is returned raises `InvalidArgument` for an index outside of the dimension.
+    The returned function raises `InvalidArgument` for an index outside of the dimension.
     """
     strides = contiguous_strides(target)
     offsets = np.zeros((1,) * len(shape), np.int64)

@@ -66,23 +66,23 @@ def segment_reduce(
     check_one_of(reduce, "reduce", tuple(_REDUCTIONS))
     if indices is not None:
         raise InvalidArgument("argument 'indices' must be None: segments are given by 'lengths' or 'offsets'")
-    given, name = (offsets, "offsets") if offsets is not None else (lengths, "lengths")
-    if given is None:
+    bounds, name = (offsets, "offsets") if offsets is not None else (lengths, "lengths")
+    if bounds is None:
         raise InvalidArgument("one of the arguments 'lengths' and 'offsets' must be given")
-    check_index(given, name)
+    check_index(bounds, name)
     axis = wrap_dim(axis, data.ndim, "axis")
-    fits = data.ndim > 0 and given.ndim == axis + 1 and given.shape[:-1] == data.shape[:axis]
-    if not fits or (offsets is not None and not given.shape[-1]):
+    fits = data.ndim > 0 and bounds.ndim == axis + 1 and bounds.shape[:-1] == data.shape[:axis]
+    if not fits or (offsets is not None and not bounds.shape[-1]):
         raise InvalidArgument(
-            f"argument {name!r} of shape {given.shape} does not fit 'data' of shape {data.shape} on axis {axis}"
+            f"argument {name!r} of shape {bounds.shape} does not fit 'data' of shape {data.shape} on axis {axis}"
         )
     check_result(data.dtype, out)
-    segments = given.shape[-1] - (offsets is not None)
+    segments = bounds.shape[-1] - (offsets is not None)
     out = context.resize(out, (*data.shape[:axis], segments, *data.shape[axis + 1 :]))
     source = staging_buffer(context, data, compute_type(data.dtype))
 
     def function() -> None:
-        starts, counts = _runs_of_offsets(given) if offsets is not None else _runs_of_lengths(given)
+        starts, counts = _runs_of_offsets(bounds) if offsets is not None else _runs_of_lengths(bounds)
         _check_runs(starts, counts, data.shape[axis], name, whole=offsets is None and not unsafe)
         np.copyto(out, _segments(reduce, source.buffer, starts, counts, axis, initial), casting="unsafe")
 

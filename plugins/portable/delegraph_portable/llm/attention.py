@@ -106,8 +106,8 @@ def custom_quantized_sdpa(
     if is_seq_at_dim_2:
         query, key, value = (array.swapaxes(1, 2) for array in (query, key, value))
     grids = []
-    given = (q_scales, q_zero_points), (k_scales, k_zero_points), (v_scales, v_zero_points)
-    for array, name, (scales, zeros) in zip((query, key, value), "qkv", given, strict=True):
+    parameters = (q_scales, q_zero_points), (k_scales, k_zero_points), (v_scales, v_zero_points)
+    for array, name, (scales, zeros) in zip((query, key, value), "qkv", parameters, strict=True):
         if array.dtype != np.int8:
             raise InvalidType(f"argument {name!r} must be int8, but is {array.dtype}")
         if scales is None or zeros is None:

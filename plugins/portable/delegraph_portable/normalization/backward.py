@@ -32,11 +32,11 @@ def layer_norm_backward(
     out1: Array,
     out2: Array,
 ) -> BoundCall:
-    """`output_mask` says which of the gradients of input, weight and bias are wanted."""
+    """`output_mask` says which of the gradients of input, weight and bias are computed."""
     inner = check_layer_norm(input, normalized_shape, weight, bias)
     rows = (math.prod(input.shape[: input.ndim - len(inner)]), math.prod(inner))
-    wanted = _wanted(context, input, grad_out, inner, output_mask, (out0, out1, out2))
-    return lambda: _backward(grad_out, input, (mean, rstd), weight, rows, (*rows, 1), wanted)
+    gradients = _gradients(context, input, grad_out, inner, output_mask, (out0, out1, out2))
+    return lambda: _backward(grad_out, input, (mean, rstd), weight, rows, (*rows, 1), gradients)
 
 
 @kernel("aten::native_group_norm_backward.out")
@@ -59,11 +59,11 @@ def group_norm_backward(
     """input (N, C, *), mean and rstd (N, group); `output_mask` as for layer normalization."""
     check_group_norm(input, weight, None, N, C, HxW, group)
     rows = (N * group, C // group * HxW)
-    wanted = _wanted(context, input, grad_out, (C,), output_mask, (out0, out1, out2))
-    return lambda: _backward(grad_out, input, (mean, rstd), weight, rows, (N, C, HxW), wanted)
+    gradients = _gradients(context, input, grad_out, (C,), output_mask, (out0, out1, out2))
+    return lambda: _backward(grad_out, input, (mean, rstd), weight, rows, (N, C, HxW), gradients)
 
 
-def _wanted(
+def _gradients(
     context: Context,
     input: Array,
     grad_out: Array,
@@ -90,7 +90,7 @@ def _backward(
     weight: Array | None,
     rows: Shape,
     channels: Shape,
-    wanted: tuple[Array | None, ...],
+    gradients: tuple[Array | None, ...],
 ) -> None:
     """With x̂ = (x - mean) rstd and g = grad_out weight: rstd (g - mean(g) - x̂ mean(g x̂)), Σ grad_out x̂, Σ grad_out.
 
@@ -100,7 +100,7 @@ def _backward(
     x, grad = (array.astype(compute, copy=False).reshape(rows) for array in (input, grad_out))
     mean, rstd = (array.astype(compute, copy=False).reshape(rows[0], 1) for array in statistics)
     normal = (x - mean) * rstd
-    of_input, of_weight, of_bias = wanted
+    of_input, of_weight, of_bias = gradients
     if of_input is not None:
         inner = grad
         if weight is not None:

@@ -311,7 +311,7 @@ def _normalize(x: Array, average: Array, eps: float, scratch: Array, y: Array, m
     """`average` (n, 1) holds 1/n: sums of rows as matrix products are faster than NumPy's reductions."""
     np.matmul(x, average, mean)
     np.subtract(x, mean, y)
-    # What rounding left of the mean: as large as the deviations where those are small beside the mean.
+    # Rounding leaves a rest of the mean, as large as the deviations where those are small beside the mean.
     np.matmul(y, average, rstd)
     np.subtract(y, rstd, y)
     np.add(mean, rstd, mean)

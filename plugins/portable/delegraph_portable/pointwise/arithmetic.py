@@ -84,7 +84,7 @@ for _op, (_kinds, _ufunc) in _UFUNCS.items():
 
 @kernel("aten::remainder.Scalar_out", "aten::remainder.Scalar_Tensor_out", "aten::remainder.Tensor_out")
 def remainder(context: Context, self: Operand, other: Operand, out: Array) -> BoundCall:
-    """What is left of a division rounded down: it has the divisor's sign; a zero, in floats, the dividend's."""
+    """The remainder of a division rounded down: it has the divisor's sign; a zero, in floats, the dividend's."""
     dtype = result_type(self, other)
     if not is_floating(dtype):
         return _binary("i", np.remainder, context, self, other, out)

@@ -33,10 +33,10 @@ def erf(scale: float, squared: Array, x: Array, out: Array) -> None:
         scaled = (x * scale).reshape(-1).tolist()
         out[...] = np.fromiter(map(math.erf, scaled), np.float64, x.size).reshape(x.shape)
         return
-    highest, *others, constant = _coefficients(scale)
+    highest, *lower, constant = _coefficients(scale)
     np.square(x, squared)
     np.multiply(squared, highest, out)
-    for coefficient in others:
+    for coefficient in lower:
         np.add(out, coefficient, out)
         np.multiply(out, squared, out)
     np.add(out, constant, out)

@@ -94,13 +94,13 @@ def _adaptive_max_pool(
     spread = np.broadcast_to(places, self.shape)
 
     def call() -> None:
-        best, found = values.buffer, spread
+        best, best_places = values.buffer, spread
         for axis in range(self.ndim - 1, self.ndim - rank - 1, -1):
             parts = bins(self.shape[axis], shape[axis])
-            winners = [best_of(best[along(axis, part)], found[along(axis, part)], axis) for part in parts]
-            best, found = (np.concatenate(arrays, axis) for arrays in zip(*winners, strict=True))
+            winners = [best_of(best[along(axis, part)], best_places[along(axis, part)], axis) for part in parts]
+            best, best_places = (np.concatenate(arrays, axis) for arrays in zip(*winners, strict=True))
         np.copyto(out, best, casting="unsafe")
-        np.copyto(indices, found)
+        np.copyto(indices, best_places)
 
     return staged_call(call, [values], [])
 
@@ -161,8 +161,8 @@ def _fractional_max_pool(
             for axis, (size, k, n) in enumerate(zip(spatial, kernel_sizes, shape[-rank:], strict=True))
         ]
         values, places = _under_taps(inputs, starts, kernel_sizes)
-        for result, found in zip(results, best_of(values, places, rank + 1), strict=True):
-            np.copyto(result, found.reshape(shape), casting="unsafe")
+        for result, best in zip(results, best_of(values, places, rank + 1), strict=True):
+            np.copyto(result, best.reshape(shape), casting="unsafe")
 
     return call
 
@@ -178,7 +178,7 @@ def _starts(size: int, kernel_size: int, count: int, shift: Array) -> Array:
 
 
 def _under_taps(x: Array, starts: Sequence[Array], kernel_sizes: Shape) -> tuple[Array, Array]:
-    """Values and flat places (planes, *output, taps) of what each kernel point sees."""
+    """The values, and their flat places (planes, *output, taps), under each kernel point."""
     rank = len(starts)
     spatial = x.shape[1:]
     flat = x.reshape(len(x), math.prod(spatial))
@@ -187,7 +187,7 @@ def _under_taps(x: Array, starts: Sequence[Array], kernel_sizes: Shape) -> tuple
     for tap in product(*map(range, kernel_sizes)):
         place = np.zeros((), np.int64)
         for axis, (start, t) in enumerate(zip(starts, tap, strict=True)):
-            shape = (len(x), *(start.shape[1] if other == axis else 1 for other in range(rank)))
+            shape = (len(x), *(start.shape[1] if dim == axis else 1 for dim in range(rank)))
             place = place * spatial[axis] + (start + t).reshape(shape)
         places.append(place)
     stacked = np.stack(np.broadcast_arrays(*places), -1)

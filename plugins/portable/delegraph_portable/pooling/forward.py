@@ -176,7 +176,7 @@ _DENSE: Final = (1,)
 
 
 def divisors(w: Windows, count_include_pad: bool, divisor_override: int | None) -> Array:
-    """What the sum of each window is divided by: 0-d, or (*output)."""
+    """The divisor of each window's sum: 0-d, or (*output)."""
     if divisor_override == 0:
         raise InvalidArgument("argument 'divisor_override' must not be zero")
     return w.counts(count_include_pad) if divisor_override is None else np.asarray(divisor_override)

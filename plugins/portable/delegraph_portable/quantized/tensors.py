@@ -77,8 +77,8 @@ def _prepare_quantize(context: Context, input: Array, quant_min: int, quant_max:
 
 def _store(values: Array, quant_min: int, quant_max: int, out: Array) -> None:
     """`values`, integers in float64, cut to the range; NaN as 0 among integers."""
-    held = values.clip(quant_min, quant_max)
-    copy_call(out, np.where(values == values, held, 0) if is_integral(out.dtype) else held)()
+    clipped = values.clip(quant_min, quant_max)
+    copy_call(out, np.where(values == values, clipped, 0) if is_integral(out.dtype) else clipped)()
 
 
 def _quantize(x: Array, scale: Array, zero_point: Array, quant_min: int, quant_max: int, out: Array) -> None:
@@ -249,9 +249,9 @@ def dequantize(input: Array, scale: Array, zero_point: Array | None, out: Array)
 def _prepare_dequantize(context: Context, input: Array, dtype: int, out_dtype: int | None, out: Array) -> Array:
     _check_dtype(input, "input", dtype)
     _range(input.dtype)
-    wanted = requested_type(out_dtype, FLOAT32)
-    if out.dtype != wanted or not is_floating(wanted):
-        raise InvalidType(f"argument 'out' is {out.dtype}, but the result is asked for as {wanted}")
+    result_dtype = requested_type(out_dtype, FLOAT32)
+    if out.dtype != result_dtype or not is_floating(result_dtype):
+        raise InvalidType(f"argument 'out' is {out.dtype}, but the result is asked for as {result_dtype}")
     return context.resize(out, input.shape)
 
 

@@ -1,6 +1,6 @@
 """Embeddings and matrix products whose weights are integers of 8, 4 or 2 bits, with scales per row, column or group.
 
-What torch has no implementation of follows ExecuTorch's kernels (`kernels/quantized/cpu`).
+Operators without an implementation in torch follow ExecuTorch's kernels (`kernels/quantized/cpu`).
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ def _embedding(
         )
     check_index(indices, "indices")
     check_floating(out, "out")
-    wanted = requested_type(dtype[0], out.dtype) if dtype else out.dtype
-    if out.dtype != wanted:
-        raise InvalidType(f"argument 'out' is {out.dtype}, but argument 'dtype' says {wanted}")
+    result_dtype = requested_type(dtype[0], out.dtype) if dtype else out.dtype
+    if out.dtype != result_dtype:
+        raise InvalidType(f"argument 'out' is {out.dtype}, but argument 'dtype' says {result_dtype}")
     columns = weight.shape[1] * per_byte
     if weight_scales.ndim == 2 and (weight_scales.shape[1] == 0 or columns % weight_scales.shape[1]):
         raise InvalidArgument(f"argument 'weight_scales' has {weight_scales.shape[1]} groups for {columns} columns")

@@ -72,11 +72,11 @@ def vector_norm(
     """Real, also of complex numbers; over all elements if `dim` is None or empty."""
     if is_integral(self.dtype):
         raise InvalidType(f"argument 'self' must be floating-point or complex, but is {self.dtype}")
-    wanted = requested_type(dtype, self.dtype)
-    if promote(self.dtype, wanted) != wanted:
-        raise InvalidType(f"argument 'dtype' is {wanted}, which is narrower than the {self.dtype} of argument 'self'")
-    check_result(real_type(wanted), out)
-    source = staging_buffer(context, self, compute_type(wanted))
+    wide = requested_type(dtype, self.dtype)
+    if promote(self.dtype, wide) != wide:
+        raise InvalidType(f"argument 'dtype' is {wide}, which is narrower than the {self.dtype} of argument 'self'")
+    check_result(real_type(wide), out)
+    source = staging_buffer(context, self, compute_type(wide))
     x = source.buffer
     spare = x if x is not self else context.workspace(x.shape, x.dtype)
     axes = reduction_axes(dim, self.ndim)
@@ -147,7 +147,7 @@ def _check(x: Array, name: str, p: float) -> None:
 def _distances(p: float, x1: Array, x2: Array, out: Array) -> None:
     """Some rows of `x1` at a time: all differences at once could fill the memory.
 
-    What they are summed over comes last, or before the rows where it is shorter: NumPy's inner loops are over the last.
+    The summed dim comes last, or before the rows where it is shorter: NumPy's inner loops are over the last dim.
     """
     if out.size == 0 or x1.shape[-1] == 0:
         out[...] = 0

@@ -38,10 +38,10 @@ _MANY: Final = 256  # results from which on that pays
 def reduce_with(ufunc: np.ufunc, x: Array, axes: Shape, out: Array) -> None:
     """ufunc.reduce(x, axes) into `out`, in which reduced dims have size 1, in the dtype of `out`."""
     if len(axes) == 1 and 1 < x.shape[axes[0]] <= _SHORT and out.size >= _MANY:
-        first, second, *others = (x[along(axes[0], slice(i, i + 1))] for i in range(x.shape[axes[0]]))
+        first, second, *rest = (x[along(axes[0], slice(i, i + 1))] for i in range(x.shape[axes[0]]))
         ufunc(first, second, out=out, dtype=out.dtype, casting="unsafe")
-        for other in others:
-            ufunc(out, other, out=out, dtype=out.dtype, casting="unsafe")
+        for part in rest:
+            ufunc(out, part, out=out, dtype=out.dtype, casting="unsafe")
     else:
         ufunc.reduce(x, axes, out.dtype, out, keepdims=True)
 
@@ -251,8 +251,8 @@ def any_of_dims(context: Context, self: Array, dim: Dims, keepdim: bool, out: Ar
 
 
 def _any(x: Array, axes: Shape, keepdim: bool, out: Array) -> None:
-    found = x if x.dtype == BOOL else x != 0
-    out[...] = np.any(found, axes, keepdims=keepdim)
+    is_true = x if x.dtype == BOOL else x != 0
+    out[...] = np.any(is_true, axes, keepdims=keepdim)
 
 
 @kernel("aten::any.out")

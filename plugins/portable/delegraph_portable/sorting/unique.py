@@ -75,19 +75,19 @@ def _elements(
     inverse: tuple[bool, Array],
     counts: tuple[bool, Array] | None = None,
 ) -> None:
-    """The distinct elements into `out`; places and counts where they are wanted, else those outputs become empty."""
+    """The distinct elements into `out`; places and counts where they are asked for, else those outputs become empty."""
     _check(self, out)
     flat = self.reshape(-1)
     x = flat.astype(compute_type(self.dtype), copy=False)
     groups = _neighbours(x, sorted_places(x) if ordered else np.arange(x.size))
     _write(context, out, flat[groups.representatives()])
-    _write_if_wanted(context, inverse, lambda: groups.inverse().reshape(self.shape))
+    _write_if_asked(context, inverse, lambda: groups.inverse().reshape(self.shape))
     if counts is not None:
-        _write_if_wanted(context, counts, groups.counts)
+        _write_if_asked(context, counts, groups.counts)
 
 
-def _write_if_wanted(context: KernelContext, wanted: tuple[bool, Array], result: Callable[[], Array]) -> None:
-    _write(context, wanted[1], result() if wanted[0] else np.empty(0, np.int64))
+def _write_if_asked(context: KernelContext, request: tuple[bool, Array], result: Callable[[], Array]) -> None:
+    _write(context, request[1], result() if request[0] else np.empty(0, np.int64))
 
 
 @data_dependent("aten::_unique2.out")
@@ -101,7 +101,7 @@ def unique2(
     out1: Array,
     out2: Array,
 ) -> None:
-    """In ascending order, also where `sorted` is false. What is not asked for becomes empty."""
+    """In ascending order, also where `sorted` is false. Outputs that are not asked for become empty."""
     _elements(context, self, True, out0, (return_inverse, out1), (return_counts, out2))
 
 
