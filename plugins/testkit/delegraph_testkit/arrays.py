@@ -33,7 +33,7 @@ def save_arrays(file: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def load_arrays(file: Path) -> dict[str, Array]:
-    """What `save_arrays` wrote."""
+    """The arrays that `save_arrays` wrote."""
     with np.load(file, allow_pickle=False) as content:
         named = ((*key.rsplit(":", 1), content[key]) for key in content.files)
         return {key: array if array.dtype.name == dtype else array.view(dtype) for key, dtype, array in named}
@@ -44,19 +44,19 @@ def difference(
 ) -> str:
     """How `actual` differs from `expected` by more than is allowed; "" if it does not.
 
-    Allowed is `absolute + relative · |expected| + slack`: the dtype's tolerance, and what torch's own result is off.
+    Allowed is `absolute + relative · |expected| + slack`: the dtype's tolerance, and the error of torch's own result.
     """
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return f"it is {actual.dtype.name}{list(actual.shape)}, not {expected.dtype.name}{list(expected.shape)}"
     relative, absolute = tolerances.get(expected.dtype.name, (0.0, 0.0))
     exact = expected.dtype.kind in "biu" and not (relative or absolute)
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    got, wanted = (actual, expected) if exact else (actual.astype(wide), expected.astype(wide))
+    got, reference = (actual, expected) if exact else (actual.astype(wide), expected.astype(wide))
     with np.errstate(all="ignore"):
-        same = (got == wanted) | ((got != got) & (wanted != wanted))
+        same = (got == reference) | ((got != got) & (reference != reference))
         if not exact:
-            near = np.abs(got - wanted) <= absolute + relative * np.abs(wanted) + slack
-            same |= near & np.isfinite(got) & np.isfinite(wanted)  # nothing is near an infinity
+            near = np.abs(got - reference) <= absolute + relative * np.abs(reference) + slack
+            same |= near & np.isfinite(got) & np.isfinite(reference)  # nothing is near an infinity
     if same.all():
         return ""
     place = tuple(int(index) for index in np.argwhere(~same)[0])

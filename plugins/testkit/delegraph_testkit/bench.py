@@ -1,9 +1,9 @@
 """Where checks work: a subject, and a folder of programs that were lowered onto it.
 
-A program is lowered in a process with torch and run in one without. What passes from one to the other is in the folder:
+A program is lowered in a process with torch and run in one without. The folder has all that passes between the two:
 
     NAME.pte (and .ptd)   the program
-    NAME.json             `Facts`: what was taken, what was left and why
+    NAME.json             `Facts`: the nodes taken, the operators left and why
     NAME.npz              inputs and torch's results of each call
 """
 
@@ -24,7 +24,7 @@ __all__ = ["Bench", "Call", "Facts", "Stored"]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What lowering told of a program.
+    """The facts that lowering told of a program.
 
     `taken` are nodes in delegates, `left` operators that are not, with their reasons; `backends` are the ids in the
     file; `features` are those of `FEATURES` that lowering shows to have been made use of; `kernels` are libraries
@@ -102,7 +102,7 @@ class Stored:
         ]
 
     def write(self, facts: Facts, calls: list[Call]) -> None:
-        """Write what goes beside the program."""
+        """Write the files beside the program."""
         arrays = {f"{n}.in.{i}": array for n, call in enumerate(calls) for i, array in enumerate(call.inputs)}
         arrays |= {f"{n}.out.{i}": array for n, call in enumerate(calls) for i, array in enumerate(call.expected)}
         save_arrays(self.folder / f"{self.name}.npz", arrays)
@@ -113,7 +113,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a check gets."""
+    """The argument of every check."""
 
     subject: Subject
     folder: Path

@@ -41,7 +41,7 @@ class Check:
 
     @property
     def wants(self) -> str:
-        """What it asks for, in a sentence."""
+        """The check's requirement, in a sentence."""
         return (self.resolve().__doc__ or "").partition("\n\n")[0].strip()
 
 

@@ -37,7 +37,7 @@ from delegraph.errors import DelegraphError
 __all__ = ["DTYPES", "EXCUSABLE", "FEATURES", "Claims", "ClaimsError", "Deviation", "database"]
 
 DTYPES: Final = ("float32", "float16", "bfloat16", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
-"""What operators are tried on, as far as torch's kernels for the CPU take them."""
+"""The dtypes in which operators are tried, as far as torch's kernels for the CPU take them."""
 
 FEATURES: Final[Mapping[str, str]] = {
     "dynamic_shapes": "partitions whose sizes differ from run to run",
@@ -46,7 +46,8 @@ FEATURES: Final[Mapping[str, str]] = {
     "shared_weights": "weights that two methods share are in the file once",
     "external_weights": "weights in a .ptd beside the program",
 }
-"""What an author may claim besides operators. The models of each are run in any case; claimed, they are taken whole."""
+"""The features that an author may claim besides operators. The models of each are run in any
+case; claimed, they are taken whole."""
 
 
 EXCUSABLE: Final = ("infinity", "value", "denormal", "sign of zero")
@@ -85,7 +86,7 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What an author says of a plug-in.
+    """An author's claims for a plug-in.
 
     `operators` are entries of torch's operator database with their dtypes, `features` are of `FEATURES`, `models` are
     functions, "module:function", that give `(model, args)`, which the plug-in takes whole, `quantizer` is the name of
@@ -140,7 +141,7 @@ class Claims:
         )
 
     def to_mapping(self) -> dict[str, Any]:
-        """What `from_mapping` takes, of lists, dicts, strings and numbers."""
+        """The mapping that `from_mapping` takes, of lists, dicts, strings and numbers."""
         return asdict(self)
 
     def has(self, operator: str, dtype: str) -> bool:
@@ -160,9 +161,9 @@ def database() -> Mapping[str, tuple[str, ...]]:
 _DATABASE: dict[str, tuple[str, ...]] = {}
 
 
-def _refuse_strangers(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
+def _refuse_strangers(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
     known = list(known)
-    for name in given:
+    for name in names:
         if name not in known:
             close = get_close_matches(name, known, n=2)
             meant = f"; did you mean {' or '.join(close)}?" if close else f"; there are {', '.join(known[:12])}"

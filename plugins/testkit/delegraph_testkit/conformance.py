@@ -1,4 +1,4 @@
-"""What an author's test module says -> tests: one for each check of the kit.
+"""An author's test class -> tests, one for each check of the kit.
 
     from delegraph_testkit import BackendConformance
 
@@ -6,8 +6,8 @@
         name = "acme"
         claims = "conformance.toml"
 
-The pytest plug-in makes a test of each check. A test class of pytest's own kind, so that `-k`, `-x`, xdist and
-overriding work as everywhere.
+The pytest plug-in makes a test of each check. The class is an ordinary test class of pytest, so that `-k`, `-x`, xdist
+and overriding work as everywhere.
 """
 
 from __future__ import annotations
@@ -85,18 +85,16 @@ class QuantizerConformance(_Conformance):
 
 
 def subject_of(tests: type[_Conformance]) -> Subject:
-    """What a test class is about. Raises `PluginNotFound` or `ClaimsError`."""
-    (found,) = [subject for subject in subjects_called(tests.name, _claims(tests)) if subject.kind is tests.kind][
-        :1
-    ] or [Subject(tests.kind, tests.name, _claims(tests) or Claims())]
-    return found
+    """The subject of a test class. Raises `PluginNotFound` or `ClaimsError`."""
+    installed = (subject for subject in subjects_called(tests.name, _claims(tests)) if subject.kind is tests.kind)
+    return next(installed, None) or Subject(tests.kind, tests.name, _claims(tests) or Claims())
 
 
 def _claims(tests: type[_Conformance]) -> Claims | None:
-    given = tests.claims
-    if isinstance(given, str):
-        return Claims.read(Path(inspect.getfile(tests)).parent / given)
-    return Claims.from_mapping(given) if isinstance(given, Mapping) else given
+    claims = tests.claims
+    if isinstance(claims, str):
+        return Claims.read(Path(inspect.getfile(tests)).parent / claims)
+    return Claims.from_mapping(claims) if isinstance(claims, Mapping) else claims
 
 
 def claimed_checks(tests: type[_Conformance]) -> Sequence[Check]:

@@ -56,7 +56,7 @@ def inputs_are_left_alone(bench: Bench, stored: Stored) -> None:
 
 
 def prepared_calls_are_the_same(bench: Bench, stored: Stored) -> None:
-    """What is prepared at load (`bind`) reads its inputs anew in each run, and does what `execute` does."""
+    """A call prepared at load (`bind`) reads its inputs anew in each run, and does what `execute` does."""
     check_results(bench, stored, run(stored))
 
 
@@ -67,12 +67,12 @@ def runs_while_traced(bench: Bench, stored: Stored) -> None:
 
 def delegates_are_independent(bench: Bench, stored: Stored) -> None:
     """A program loaded twice is two; closing one leaves the other as it is."""
-    one, other = load(stored), load(stored)
-    results = [one(call) if number % 2 else other(call) for number, call in enumerate(stored.calls)]
+    first, second = load(stored), load(stored)
+    results = [first(call) if number % 2 else second(call) for number, call in enumerate(stored.calls)]
     check_results(bench, stored, results)
-    other.close()
-    check_results(bench, stored, [one(call) for call in stored.calls])
-    one.close()
+    second.close()
+    check_results(bench, stored, [first(call) for call in stored.calls])
+    first.close()
     check_results(bench, stored, run(stored))
 
 
@@ -133,8 +133,8 @@ def newer_blobs_are_refused(bench: Bench, stored: Stored) -> None:
         for delegate in plan.delegates:
             backend, stamp = backend_called(delegate.id), read_stamp(delegate.compile_specs)
             assert stamp is not None
-            others = [None, replace(stamp, blob_version=0), replace(stamp, distribution="another", version="9")]
-            for each in (stamp, *others):
+            strangers = [None, replace(stamp, blob_version=0), replace(stamp, distribution="another", version="9")]
+            for each in (stamp, *strangers):
                 answer: object = backend.check(each)
                 assert isinstance(answer, Compatibility), f"check({each!r}) gives {answer!r}, not a Compatibility"
                 said = answer.verdict is Verdict.OK or answer.reason

@@ -36,9 +36,9 @@ def both_halves_are_installed(bench: Bench) -> None:
 
 
 def loads_with_torch(bench: Bench) -> str:
-    """Everything that the distribution offers loads, and what is made of options is made without any.
+    """Everything that the distribution offers loads, and its factories work without options.
 
-    What is deprecated of the plug-in API and used is told in the report; it is no fault yet.
+    Uses of deprecated parts of the plug-in API are told in the report; they are no fault yet.
     """
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", PluginDeprecationWarning)
@@ -52,7 +52,7 @@ def loads_with_torch(bench: Bench) -> str:
 
 
 def loads_without_torch(bench: Bench) -> None:
-    """What runs on devices loads where torch is not installed, and does not ask for it."""
+    """The parts that run on devices load where torch is not installed, and do not ask for it."""
     if bench.subject.claims.needs_torch:
         raise Unclaimed("its kernels are torch's own, as its claims say")
     for offer in _offers(bench):
@@ -92,7 +92,7 @@ def answers_whether_it_is_available(bench: Bench) -> str:
 
 
 def _offers(bench: Bench) -> list[Offer]:
-    """What the subject's distribution offers."""
+    """The offers of the subject's distribution."""
     registry = default_registry()
     own = registry.find(bench.subject.group, bench.subject.name)
     return [offer for offer in registry.offers() if offer.distribution == own.distribution]

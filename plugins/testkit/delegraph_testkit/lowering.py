@@ -37,26 +37,26 @@ __all__ = [
 
 
 def store(bench: Bench, name: str) -> Stored:
-    """Lower a model onto the subject, write it as `name`, and what torch gives for it.
+    """Lower a model onto the subject, and write it as `name`, with torch's results.
 
     `name` is the model's, or `model@first`, `model@last`: with the kit's own backend behind or before the subject.
     """
     model, _, place = name.partition("@")
-    given, stored = example(model), bench.stored(name)
+    source, stored = example(model), bench.stored(name)
     weights = {"*": name} if model == "external" else False
-    programs = quantized_as_claimed(bench.subject, given)
+    programs = quantized_as_claimed(bench.subject, source)
     if bench.subject.kind is Kind.KERNELS:
         order = kernel_order((bench.subject.name,))
-        lowered = lowered_onto(given, [], programs, external_constants=weights, kernels=order)
+        lowered = lowered_onto(source, [], programs, external_constants=weights, kernels=order)
         lowered.save(stored.file)
-        facts = kernel_facts(stored.file, bench.subject.name, list(given.modules), stored.external)
+        facts = kernel_facts(stored.file, bench.subject.name, list(source.modules), stored.external)
     else:
         own = asked_for(bench.subject)
         backends = {"": [own], "first": [own, whole_keeper()], "last": [whole_keeper(), own]}[place]
-        lowered = lowered_onto(given, backends, programs, external_constants=weights)
+        lowered = lowered_onto(source, backends, programs, external_constants=weights)
         lowered.save(stored.file)
-        facts = facts_of(lowered, given)
-    stored.write(facts, list(expected_calls(given, programs)))
+        facts = facts_of(lowered, source)
+    stored.write(facts, list(expected_calls(source, programs)))
     return stored
 
 
@@ -66,7 +66,7 @@ def asked_for(subject: Subject) -> Any:
 
 
 def lowered_onto(
-    given: Example, backends: Sequence[Any], programs: Mapping[str, ExportedProgram] | None = None, **options: Any
+    source: Example, backends: Sequence[Any], programs: Mapping[str, ExportedProgram] | None = None, **options: Any
 ) -> Lowered:
     """Lower onto `backends`, in their order; `programs` are the example's, quantized, and `options` are of
     `ExecutorchBackendConfig`."""
@@ -74,33 +74,33 @@ def lowered_onto(
     if programs is not None:
         return delegraph.lower(programs, backends=list(backends), config=config)
     return delegraph.lower(
-        copy.deepcopy(dict(given.modules)),
-        {method: calls[0] for method, calls in given.calls.items()},
-        dynamic_shapes=dict(given.dynamic_shapes) or None,
+        copy.deepcopy(dict(source.modules)),
+        {method: calls[0] for method, calls in source.calls.items()},
+        dynamic_shapes=dict(source.dynamic_shapes) or None,
         backends=list(backends),
         config=config,
     )
 
 
-def quantized(given: Example, quantizer: str) -> Mapping[str, ExportedProgram]:
+def quantized(source: Example, quantizer: str) -> Mapping[str, ExportedProgram]:
     """The example's programs, quantized on its own calls."""
     return delegraph.quantize(
-        copy.deepcopy(dict(given.modules)),
-        {method: list(calls) for method, calls in given.calls.items()},
-        {method: calls[0] for method, calls in given.calls.items()},
+        copy.deepcopy(dict(source.modules)),
+        {method: list(calls) for method, calls in source.calls.items()},
+        {method: calls[0] for method, calls in source.calls.items()},
         quantizers=[quantizer],
-        dynamic_shapes=dict(given.dynamic_shapes) or None,
+        dynamic_shapes=dict(source.dynamic_shapes) or None,
     )
 
 
-def quantized_as_claimed(subject: Subject, given: Example) -> Mapping[str, ExportedProgram] | None:
+def quantized_as_claimed(subject: Subject, source: Example) -> Mapping[str, ExportedProgram] | None:
     """The example's programs as they come to a device that computes in integers; None where the author names no
     quantizer."""
-    return quantized(given, subject.claims.quantizer) if subject.claims.quantizer else None
+    return quantized(source, subject.claims.quantizer) if subject.claims.quantizer else None
 
 
-def facts_of(lowered: Lowered, given: Example) -> Facts:
-    """What lowering told of an example."""
+def facts_of(lowered: Lowered, source: Example) -> Facts:
+    """The facts that lowering told of an example."""
     methods = lowered.report.methods.values()
     delegates = [delegate for method in methods for delegate in method.delegates]
     left = {
@@ -110,7 +110,7 @@ def facts_of(lowered: Lowered, given: Example) -> Facts:
     }
     taken = tuple(node for delegate in delegates for node in delegate.nodes)
     backends = tuple(dict.fromkeys(delegate.backend for delegate in delegates))
-    return Facts(taken, left, backends, tuple(_features(lowered, given, backends)))
+    return Facts(taken, left, backends, tuple(_features(lowered, source, backends)))
 
 
 def kernel_facts(program: Path | bytes, library: str, methods: Sequence[str], external: Sequence[Path] = ()) -> Facts:
@@ -123,10 +123,10 @@ def kernel_facts(program: Path | bytes, library: str, methods: Sequence[str], ex
     return Facts(taken, left, (), ("dynamic_shapes",), (library,))
 
 
-def _features(lowered: Lowered, given: Example, backends: Sequence[str]) -> Iterator[str]:
+def _features(lowered: Lowered, source: Example, backends: Sequence[str]) -> Iterator[str]:
     """The features that a program in which all is taken makes use of."""
-    modules = list(given.modules.values())
-    programs = [lowered.edge.exported_program(method) for method in given.modules]
+    modules = list(source.modules.values())
+    programs = [lowered.edge.exported_program(method) for method in source.modules]
     if any(module.buffers() for module in modules) and not any(p.graph_signature.buffers_to_mutate for p in programs):
         yield "mutable_buffers"
     weights = sum(weight.nbytes for weight in {id(w): w for module in modules for w in module.parameters()}.values())
@@ -138,23 +138,23 @@ def _features(lowered: Lowered, given: Example, backends: Sequence[str]) -> Iter
     yield from ("dynamic_shapes", "control_flow")
 
 
-def expected_calls(given: Example, programs: Mapping[str, ExportedProgram] | None = None) -> Iterator[Call]:
+def expected_calls(source: Example, programs: Mapping[str, ExportedProgram] | None = None) -> Iterator[Call]:
     """Each call with torch's results, and how far these are from double precision's.
 
-    Of quantized `programs`: what these give in eager mode, and how far that is from the model in float: a device may be
-    as far from either as they are from each other.
+    With quantized `programs`: their results in eager mode, and how far these are from the float model's: a device may
+    be as far from either as they are from each other.
     """
-    for method, module in given.modules.items():
-        run, exact = copy.deepcopy(module), copy.deepcopy(module).double()
-        for inputs in given.calls[method]:
+    for method, module in source.modules.items():
+        run, double = copy.deepcopy(module), copy.deepcopy(module).double()
+        for inputs in source.calls[method]:
             with torch.no_grad():
                 results = pytree.tree_leaves(run(*(tensor.clone() for tensor in inputs)))
-                other = [result.double() for result in results]
+                precise = [result.double() for result in results]
                 if programs is None:
-                    other = pytree.tree_leaves(exact(*map(_as_double, inputs)))
+                    precise = pytree.tree_leaves(double(*map(_as_double, inputs)))
                 else:
                     results = pytree.tree_leaves(programs[method].module()(*(tensor.clone() for tensor in inputs)))
-            slack = tuple(2 * _apart(one, another) for one, another in zip(results, other, strict=True))
+            slack = tuple(2 * _apart(result, exact) for result, exact in zip(results, precise, strict=True))
             yield Call(method, tuple(map(to_array, inputs)), tuple(map(to_array, results)), slack)
 
 

@@ -155,7 +155,7 @@ def embedding() -> Example:
 
 
 def diamond() -> Example:
-    """What is before and behind `opaque` must not be one partition: its result would be needed within itself.
+    """The nodes before and behind `opaque` must not be one partition, which would need its own result.
 
     x ── add ──┬── opaque ── mul ──> out
                └──────────────┘
@@ -236,8 +236,8 @@ def branches() -> Example:
         def forward(self, x: Tensor) -> Any:
             return torch.cond(x.sum() > 0, lambda t: (t + t) * t, lambda t: t * t - t, (x,)) + x
 
-    ones = torch.ones(2, 3)
-    return _forward(Branches(), (ones,), (-ones,), (2 * ones,))
+    positive = torch.ones(2, 3)
+    return _forward(Branches(), (positive,), (-positive,), (2 * positive,))
 
 
 class _Shared(nn.Module):
@@ -264,12 +264,12 @@ def external() -> Example:
 CONTRACT: Final[Mapping[str, Callable[[], Example]]] = {
     function.__name__: function for function in (arithmetic, perceptron, image, several_results, constants, zero_dims)
 }
-"""What the contract is tried on, so far as the plug-in takes something of it."""
+"""The models that the contract is tried on, so far as the plug-in takes a part of them."""
 
 GRAPHS: Final[Mapping[str, Callable[[], Example]]] = {
     function.__name__: function for function in (diamond, ladder, results_on_the_way)
 }
-"""What partitions are tried on, besides."""
+"""The further models that partitions are tried on."""
 
 MODELS: Final[Mapping[str, tuple[Callable[[], Example], str]]] = {
     "attention": (attention, ""),
@@ -295,7 +295,7 @@ def example(name: str) -> Example:
 
 
 def _from_author(name: str) -> Example:
-    """What `module:function` gives: a model with the inputs of one call, or of several in a list."""
+    """The result of `module:function`: a model with the inputs of a call, or of several calls in a list."""
     module, _, function = name.partition(":")
     model, inputs = getattr(import_module(module), function)()
     return _forward(model, *(inputs if isinstance(inputs, list) else [inputs]))

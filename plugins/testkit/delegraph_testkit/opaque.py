@@ -26,7 +26,7 @@ def opaque_out(context: KernelContext, x: Array, out: Array) -> None:
 
 
 def kernel_order(first: Sequence[str] = ()) -> tuple[Any, ...]:
-    """What runs all that a plug-in leaves: the kit's operator, and the portable kernels; `first` go before them."""
+    """The kernels for all that a plug-in leaves: the kit's operator, and the portable ones; `first` go before them."""
     return (*first, _library, *(name for name in ("portable",) if name not in first))
 
 

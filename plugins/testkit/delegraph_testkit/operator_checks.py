@@ -51,7 +51,7 @@ def operator_is_right(bench: Bench, entry: str, dtype: str) -> None:
 
 
 def _try(bench: Bench, example: Example, claimed: bool) -> Facts:
-    """What lowering told of an example, whose results are torch's as far as anything of it was taken."""
+    """The facts that lowering told of an example; its results are torch's as far as anything of it was taken."""
     try:
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch's own, of its deprecated operators
             programs = quantized_as_claimed(bench.subject, example)

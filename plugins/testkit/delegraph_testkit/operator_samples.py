@@ -41,17 +41,17 @@ def operator_examples(entry: str, dtype: str) -> list[Example]:
     info = entries().get(entry)
     if info is None or getattr(torch, dtype) not in info.supported_dtypes("cpu"):
         raise Declined(f"torch {torch.__version__} has no samples of {entry} in {dtype}")
-    found: list[Example] = []
+    examples: list[Example] = []
     with warnings.catch_warnings(action="ignore"), torch.random.fork_rng(devices=()):
         for sample in samples_of(info, getattr(torch, dtype)):
             example = _example(info, sample)
             if example is not None:
-                found.append(example)
-            if len(found) == SAMPLES:
+                examples.append(example)
+            if len(examples) == SAMPLES:
                 break
-    if not found:
+    if not examples:
         raise Declined(f"no sample of {entry} in {dtype} has elements and runs")
-    return found
+    return examples
 
 
 def samples_of(info: Any, dtype: torch.dtype) -> Iterator[Any]:

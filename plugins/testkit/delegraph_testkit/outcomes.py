@@ -1,4 +1,4 @@
-"""What came of a check."""
+"""The outcome of a check, and the level that it belongs to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Level(IntEnum):
     CONTRACT = 2
     """It keeps to the contract: writes outputs, leaves inputs, refuses what is damaged, minds other threads."""
     PARTITIONS = 3
-    """What it takes can be cut out, alone and beside other backends, and it says why it left the rest."""
+    """The nodes that it takes can be cut out, alone and beside other backends, and it says why it left the rest."""
     OPERATORS = 4
     """Each operator of torch's database that it claims is taken whole and right; nothing that it takes is wrong."""
     MODELS = 5
@@ -27,7 +27,7 @@ class Level(IntEnum):
 
 
 class Outcome(Enum):
-    """What came of a check. Only `FAILED` and `CRASHED` are faults."""
+    """The outcome of a check. Only `FAILED` and `CRASHED` are faults."""
 
     PASSED = "passed"
     FAILED = "failed"

@@ -19,10 +19,10 @@ __all__ = ["lowering_is_repeatable", "nothing_but_tags_is_changed", "what_is_lef
 def nothing_but_tags_is_changed(bench: Bench, stored: Stored) -> None:
     """`partition` leaves the graph as it is, but for tags."""
     partitioner = default_registry().create("partitioners", bench.subject.name, bench.subject.claims.options)
-    given = example(stored.name)
-    programs = quantized_as_claimed(bench.subject, given)
-    for method in given.modules:
-        program = edge_program(programs[method] if programs else _exported(given, method), partitioner)
+    source = example(stored.name)
+    programs = quantized_as_claimed(bench.subject, source)
+    for method in source.modules:
+        program = edge_program(programs[method] if programs else _exported(source, method), partitioner)
         before = _described(program)
         partitioner.partition(program)
         changed = [
@@ -33,9 +33,9 @@ def nothing_but_tags_is_changed(bench: Bench, stored: Stored) -> None:
         )
 
 
-def _exported(given: Example, method: str) -> ExportedProgram:
-    module, inputs = copy.deepcopy(given.modules[method]), given.calls[method][0]
-    return torch.export.export(module, inputs, dynamic_shapes=given.dynamic_shapes.get(method))
+def _exported(source: Example, method: str) -> ExportedProgram:
+    module, inputs = copy.deepcopy(source.modules[method]), source.calls[method][0]
+    return torch.export.export(module, inputs, dynamic_shapes=source.dynamic_shapes.get(method))
 
 
 def _described(program: ExportedProgram) -> list[str]:
@@ -48,8 +48,8 @@ def _described(program: ExportedProgram) -> list[str]:
 
 def lowering_is_repeatable(bench: Bench, stored: Stored) -> None:
     """The same model is the same file, to the byte."""
-    given = example(stored.name)
-    again = bytes(lowered_onto(given, [asked_for(bench.subject)], quantized_as_claimed(bench.subject, given)))
+    source = example(stored.name)
+    again = bytes(lowered_onto(source, [asked_for(bench.subject)], quantized_as_claimed(bench.subject, source)))
     assert again == stored.file.read_bytes(), f"{stored.name} lowered twice is two different files"
 
 

@@ -35,12 +35,15 @@ def proposed(report: Report) -> str:
 
 def _all_hold(report: Report, checks: Iterable[str]) -> bool:
     """Whether all of these passed for a claim, or would."""
-    wanted, claims = set(checks), report.subject.claims
+    required, claims = set(checks), report.subject.claims
     due = {Outcome.PASSED, Outcome.UNCLAIMED}
-    found = [r for r in report.results if r.check in wanted]
-    told = all(r.outcome is Outcome.UNCLAIMED or _feature(report, r.check) in claims.features for r in found)
+    results = [r for r in report.results if r.check in required]
+    told = all(r.outcome is Outcome.UNCLAIMED or _feature(report, r.check) in claims.features for r in results)
     return (
-        bool(found) and len(found) == len(wanted) and told and all(r.outcome in due and not r.is_fault for r in found)
+        bool(results)
+        and len(results) == len(required)
+        and told
+        and all(r.outcome in due and not r.is_fault for r in results)
     )
 
 

@@ -24,11 +24,11 @@ _LEAST_SQNR: Final = 10.0
 
 def annotates_and_keeps_results(bench: Bench, model: str) -> str:
     """Something of the model is quantized, and its results are those of the float model with some noise."""
-    given = example(model)
-    calls, floats = expected_calls(given, _quantized(bench, given)), expected_calls(given)
+    source = example(model)
+    calls, floats = expected_calls(source, _quantized(bench, source)), expected_calls(source)
     pairs = [pair for a, b in zip(calls, floats, strict=True) for pair in zip(a.expected, b.expected, strict=True)]
-    noise = sum(float(np.square(array - wanted).sum()) for array, wanted in pairs)
-    signal = sum(float(np.square(wanted).sum()) for _, wanted in pairs)
+    noise = sum(float(np.square(array - reference).sum()) for array, reference in pairs)
+    signal = sum(float(np.square(reference).sum()) for _, reference in pairs)
     sqnr = 10 * float(np.log10(signal / noise)) if noise else float("inf")
     assert sqnr >= _LEAST_SQNR, f"{model}: the signal is {sqnr:.1f} dB over the noise, and {_LEAST_SQNR:g} is the least"
     return f"{model}: {sqnr:.1f} dB"
@@ -36,31 +36,31 @@ def annotates_and_keeps_results(bench: Bench, model: str) -> str:
 
 def quantizing_is_repeatable(bench: Bench, model: str) -> None:
     """Quantized twice, the model gives the same results."""
-    given = example(model)
-    once, again = (list(expected_calls(given, _quantized(bench, given))) for _ in range(2))
+    source = example(model)
+    once, again = (list(expected_calls(source, _quantized(bench, source))) for _ in range(2))
     same = [
         a.tobytes() == b.tobytes()
-        for one, other in zip(once, again, strict=True)
-        for a, b in zip(one.expected, other.expected, strict=True)
+        for first, second in zip(once, again, strict=True)
+        for a, b in zip(first.expected, second.expected, strict=True)
     ]
     assert all(same), f"{model} quantized twice is two different models"
 
 
 def what_is_quantized_runs(bench: Bench, model: str) -> None:
     """The quantized model runs on portable kernels, with the results that it has in eager mode."""
-    given = example(model)
-    programs = _quantized(bench, given)
-    module = delegraph.load(bytes(lowered_onto(given, [], programs)), kernels=kernel_order())
-    for call in expected_calls(given, programs):
+    source = example(model)
+    programs = _quantized(bench, source)
+    module = delegraph.load(bytes(lowered_onto(source, [], programs)), kernels=kernel_order())
+    for call in expected_calls(source, programs):
         results = module["forward"].method.execute(call.inputs)
         for actual, expected, slack in zip(results, call.expected, call.slack, strict=True):
             apart = difference(actual, expected, slack, bench.tolerances)
             assert not apart, f"{model}: {apart}"
 
 
-def _quantized(bench: Bench, given: Example) -> Mapping[str, ExportedProgram]:
+def _quantized(bench: Bench, source: Example) -> Mapping[str, ExportedProgram]:
     """Raises `Declined` if the quantizer leaves all of the model in float."""
-    programs = quantized(given, bench.subject.name)
+    programs = quantized(source, bench.subject.name)
     targets = [str(node.target) for program in programs.values() for node in program.graph.nodes]
     if not any("quantize" in target for target in targets):
         raise Declined("it leaves all of the model in float")

@@ -35,7 +35,7 @@ class Report:
 
     @property
     def faults(self) -> list[Result]:
-        """What counts against the plug-in."""
+        """The results that count against the plug-in."""
         return [result for result in self.results if result.is_fault]
 
     @property

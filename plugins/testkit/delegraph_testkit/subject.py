@@ -17,7 +17,7 @@ __all__ = ["Kind", "Subject", "claims_beside", "subjects_called"]
 
 
 class Kind(Enum):
-    """What is proven."""
+    """The kind of plug-in that is proven."""
 
     BACKEND = "backend"
     KERNELS = "kernels"
@@ -30,7 +30,8 @@ _GROUPS = {Kind.KERNELS: "kernels", Kind.QUANTIZER: "quantizers"}
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is to be proven. `name` is its entry point's: a backend's is that of its partitioner, as users write it."""
+    """The plug-in that is to be proven. `name` is its entry point's: of a backend, that of its partitioner, as
+    users write it."""
 
     kind: Kind
     name: str
@@ -42,7 +43,7 @@ class Subject:
         return _GROUPS.get(self.kind, "partitioners")
 
     def to_mapping(self) -> dict[str, Any]:
-        """What goes to a process that checks it."""
+        """The mapping for a process that checks it."""
         return {"kind": self.kind.value, "name": self.name, "claims": self.claims.to_mapping()}
 
     @classmethod
@@ -51,7 +52,7 @@ class Subject:
 
 
 def subjects_called(name: str, claims: Claims | None = None, registry: PluginRegistry | None = None) -> list[Subject]:
-    """What is installed as `name`: an entry point, its id (`partitioners:acme`), or a whole distribution.
+    """The provable plug-ins installed as `name`: an entry point, its id (`partitioners:acme`), or a whole distribution.
 
     `claims` go before those that lie beside a plug-in. Raises `PluginNotFound` if there is nothing to prove.
     """
@@ -59,19 +60,19 @@ def subjects_called(name: str, claims: Claims | None = None, registry: PluginReg
     named = [offer for offer in registry.offers() if offer.is_called(name)]
     whole = {offer.distribution for offer in registry.offers("backends") if offer in named}
     named += [offer for offer in registry.offers("partitioners") if offer.distribution in whole and offer not in named]
-    found = [(kind, offer) for offer in named if (kind := _kind(offer, registry)) is not None]
-    if not found:
+    provable = [(kind, offer) for offer in named if (kind := _kind(offer, registry)) is not None]
+    if not provable:
         raise PluginNotFound(
             f"nothing installed is called {name!r} that could be proven: a partitioner, kernel library or quantizer;"
             " `delegraph plugins list` shows what is there"
         )
-    return [Subject(kind, offer.name, claims or claims_beside(offer)) for kind, offer in found]
+    return [Subject(kind, offer.name, claims or claims_beside(offer)) for kind, offer in provable]
 
 
 def _kind(offer: Offer, registry: PluginRegistry) -> Kind | None:
     if offer.group == "delegraph.partitioners":
         halves = [*registry.offers("backends"), *registry.offers("lowerings")]
-        has_backend = any(other.distribution == offer.distribution for other in halves)
+        has_backend = any(half.distribution == offer.distribution for half in halves)
         return Kind.BACKEND if has_backend else Kind.PARTITIONER
     return {"delegraph.kernels": Kind.KERNELS, "delegraph.quantizers": Kind.QUANTIZER}.get(offer.group)
 

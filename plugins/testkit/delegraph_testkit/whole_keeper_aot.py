@@ -68,7 +68,7 @@ def _conv2d(
     dilation: Any,
     groups: int,
 ) -> int:
-    pairs = [[*given] * (2 // len(given)) for given in (stride, padding, dilation)]
+    pairs = [[*values] * (2 // len(values)) for values in (stride, padding, dilation)]
     return compiler.emit("conv2d", [x, weight, bias], *pairs, groups)
 
 

@@ -25,7 +25,7 @@ __all__ = ["InThisProcess", "answer"]
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What came of lowering a program, or of a check, and how long it took."""
+    """The result of lowering a program, or of a check, and its time."""
     start = perf_counter()
     bench = Bench(Subject.from_mapping(request["subject"]), Path(request["folder"]))
     if "lower" in request:
@@ -64,11 +64,11 @@ def _run(bench: Bench, check: Check) -> Any:
     if not check.programs:
         return function(bench, *check.arguments)
     stored = [bench.stored(name) for name in check.programs]
-    taken = [one for one in stored if one.facts.taken] if len(stored) > 1 else stored
+    taken = [program for program in stored if program.facts.taken] if len(stored) > 1 else stored
     if not taken:
-        reasons = "; ".join(f"{one.name}: {one.facts.why_left}" for one in stored)
+        reasons = "; ".join(f"{program.name}: {program.facts.why_left}" for program in stored)
         raise AssertionError(f"it takes nothing of the kit's programs, so that nothing can be tried: {reasons}")
-    told = [function(bench, one, *check.arguments) for one in taken]
+    told = [function(bench, program, *check.arguments) for program in taken]
     return "; ".join(filter(None, told))
 
 
