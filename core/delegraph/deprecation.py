@@ -41,7 +41,7 @@ def loading_plugin(plugin: str) -> Iterator[None]:
 
 
 def warn_deprecated(used: str, instead: str, goes: str, where: Any = None, stacklevel: int = 2) -> None:
-    """Warn that the plug-in being loaded (or whoever called) uses what is deprecated.
+    """Warn that the plug-in being loaded (or the caller) uses a deprecated name.
 
     `where` is the author's function, whose line is named; without one it is the line `stacklevel` calls further out.
     """

@@ -123,11 +123,11 @@ def _largest_error(result: CaseResult) -> float:
     return max(comparison.max_absolute_error for comparison in result.comparisons)
 
 
-# ---- what is in it ---------------------------------------------------------------------------------
+# ---- the content of a file -------------------------------------------------------------------------
 
 
 def print_cases(bundled: BundledProgram) -> None:
-    """Print what each test case gives its method, and expects."""
+    """Print each test case's inputs and expected outputs."""
     from delegraph.tables import print_table
 
     for table in _case_tables(bundled):

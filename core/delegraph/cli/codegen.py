@@ -61,7 +61,7 @@ def _registrations(args: argparse.Namespace) -> list[Registration]:
     from delegraph.codegen.check import registrations
     from delegraph.codegen.operators import import_operators
 
-    sys.path.insert(0, os.getcwd())  # as `python -m` would find what is named
+    sys.path.insert(0, os.getcwd())  # as `python -m` would find the named modules
     import_operators(args.modules)
     return registrations(yaml, args.kernels)
 

@@ -1,4 +1,4 @@
-"""`python app.pyz m --inputs x.npy`: what a deployable of `delegraph select` runs as. On NumPy."""
+"""`python app.pyz m --inputs x.npy`: the command line of a deployable of `delegraph select`. On NumPy."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class _Delegate:
 def write_delegates(records: schema.Program, folder: str, data: Sequence[str], as_json: bool) -> None:
     """Write the files of all delegates into `folder`, which is made, and print which; external weights are in `data`.
 
-    Nothing is written if one of the blobs cannot be read. Raises what their backends raise, and `OSError`.
+    Nothing is written if one of the blobs cannot be read. Raises their backends' errors, and `OSError`.
     """
     from delegraph.plugins.registry import default_registry
     from delegraph.program.atomic_file import write_together

@@ -1,4 +1,4 @@
-"""`MODEL.py:factory` or `model.pt2` -> models, with what they are to be exported with."""
+"""`MODEL.py:factory` or `model.pt2` -> models, with their arguments for export."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _module(place: str, spec: str) -> ModuleType:
     is_file = place.endswith(".py")
     if is_file and not os.path.isfile(place):
         raise ArgumentError(None, f"{spec}: there is no file {place}")
-    # as `python MODEL.py` and `python -m MODEL` would find what the model imports
+    # as `python MODEL.py` and `python -m MODEL` would find the model's imports
     sys.path.insert(0, os.path.dirname(os.path.abspath(place)) if is_file else os.getcwd())
     try:
         return _load(place) if is_file else importlib.import_module(place)

@@ -181,7 +181,7 @@ def _do_nothing() -> Any:
 
 def _serve(half: str, *arguments: str) -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a plug-in prints goes to stderr, not between the answers
+    os.dup2(2, 1)  # a plug-in's prints go to stderr, not between the answers
     trials: list[Callable[[], _Answer]] = [partial(_run, file) for file in arguments]
     if half == "lower":
         trials = [partial(_lower, *pair) for pair in zip(arguments[::2], arguments[1::2], strict=True)]

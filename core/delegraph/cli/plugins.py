@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """Rows for JSON, of which the `columns` make a table (none: no table); then what is too long for one."""
+    """Rows for JSON, of which the `columns` make a table (none: no table); then the texts too long for one."""
 
     rows: Sequence[dict[str, Any]]
     code: int
@@ -203,7 +203,7 @@ def _other_ids(results: Sequence[CheckResult]) -> list[dict[str, Any]]:
 
 
 def _trials(sound: Sequence[Offer], limit: float) -> list[dict[str, Any]]:
-    """Small models, lowered onto what the partitioners take for, and run."""
+    """The results of small models, lowered onto the partitioners' backends, and run."""
     from importlib.util import find_spec
 
     from delegraph.cli.plugin_trial import try_out

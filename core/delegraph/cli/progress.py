@@ -23,7 +23,7 @@ class Progress:
         self._bar = bar
 
     def started(self, stage: Stage, methods: Sequence[str], lowering: Lowering, remaining: Sequence[Stage]) -> None:
-        """Show what runs now."""
+        """Show the step that runs now."""
         if self._bar is not None:
             self._bar.started(stage, methods, lowering, remaining)
 

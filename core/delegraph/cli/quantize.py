@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise `argparse.ArgumentError` before any work for what could not be written."""
+    """Raise `argparse.ArgumentError` before any work for results that could not be written."""
     if not args.output.endswith((".pt2", ".pte")):
         raise argparse.ArgumentError(None, f"--output {args.output}: write m.pt2, or m.pte to lower it as well")
     if args.report and not args.report.endswith((".svg", ".json")):

@@ -177,7 +177,7 @@ def _main_method(program: Program) -> str:
 
 
 def _profile(program: Program, name: str, inputs: list[Any], options: BackendOptions | None) -> list[ProfileRow]:
-    """Times of a method of its own, so that tracing does not slow what was timed before."""
+    """Times of a method of its own, so that tracing does not slow the timed one."""
     from delegraph.devtools.profile import profile_rows
     from delegraph.runtime.execution.tracing import EventTracer
 

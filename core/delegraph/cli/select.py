@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass(slots=True)
 class _Build:
-    """The programs by name and what they need; then what was last packed up for them, if anything was."""
+    """The programs by name and their needs; then the last package made for them, if there is one."""
 
     programs: Mapping[str, bytes]
     needs: Sequence[ProgramNeeds]
@@ -111,7 +111,7 @@ def _needs(path: str, data: bytes) -> ProgramNeeds:
         raise InvalidProgram(f"{path}: {error}") from error
 
 
-# ---- what is made --------------------------------------------------------------------------------------
+# ---- outputs -------------------------------------------------------------------------------------------
 
 
 def _wheel(build: _Build, path: str) -> Output:

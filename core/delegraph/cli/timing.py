@@ -21,7 +21,7 @@ PERCENTILES: Final = (50, 90, 99)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of the first execution, which does what is done once, and of those that were timed behind the warm-up.
+    """Seconds of the first execution, with its one-time work, and of those that were timed behind the warm-up.
 
     `peak_memory` is the largest resident size of the process so far, in bytes; None where the system does not tell.
     """
@@ -66,7 +66,7 @@ def _timed(method: Method, inputs: Sequence[Any]) -> float:
 
 
 def _peak_memory() -> int | None:
-    """Of Linux what /proc says (proc(5): VmHWM in kB): getrusage there begins with what the parent process had."""
+    """Of Linux what /proc says (proc(5): VmHWM in kB): getrusage there begins with the parent process's value."""
     try:
         status = Path("/proc/self/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024

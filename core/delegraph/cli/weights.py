@@ -1,4 +1,4 @@
-"""`delegraph inspect weights.ptd`: the keys of a file of weights, what is under each, and where it came from."""
+"""`delegraph inspect weights.ptd`: the keys of a file of weights, the data under each, and its origin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_weights(path: str) -> bool:
 
 
 def print_weights(path: str, as_json: bool) -> None:
-    """Print what is in the `.ptd`. Raises `InvalidExternalData` and `AccessFailed`."""
+    """Print the content of the `.ptd`. Raises `InvalidExternalData` and `AccessFailed`."""
     from delegraph.program.flat_tensor import deserialize_flat_tensor
     from delegraph.runtime.data_loader import MmapDataLoader
 

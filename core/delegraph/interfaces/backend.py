@@ -62,7 +62,7 @@ class Compatibility:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Whether a device can be used here; if not, why, and what would fix it. True or false in a condition."""
+    """Whether a device can be used here; if not, the reason and a fix. True or false in a condition."""
 
     available: bool
     reason: str = ""
@@ -92,7 +92,7 @@ class EventTracer(Protocol):
     def profile(
         self, name: str, *, delegate_debug_id: int | str | None = None, metadata: bytes = b""
     ) -> AbstractContextManager[None]:
-        """Time the body of a `with` statement. `delegate_debug_id` is the delegate's own name of what runs there."""
+        """Time the body of a `with` statement. `delegate_debug_id` is the delegate's own name of the timed step."""
 
     def log_profiling(
         self,
@@ -106,8 +106,8 @@ class EventTracer(Protocol):
         """Record a span that was timed elsewhere (a device's own clock, converted to nanoseconds)."""
 
     def defer(self, report: Callable[[], object]) -> None:
-        """Call `report`, once, before somebody reads the events; what it logs belongs to the execution in which `defer`
-        was called. For what is known some time after it, by calls on this tracer."""
+        """Call `report`, once, before somebody reads the events; it logs by calls on this tracer, and its events belong
+        to the execution in which `defer` was called. For measurements that are known only later."""
 
     def log_value(self, name: str, value: Any, *, delegate_debug_id: int | str | None = None) -> None:
         """Keep a copy of `value` (an array, a scalar, a list of them)."""
@@ -150,10 +150,10 @@ class BackendExecutionContext(Protocol):
 
     @property
     def event_tracer(self) -> EventTracer | None:
-        """Where to report what happens inside, if anybody listens."""
+        """The tracer for the delegate's own events; None if nobody listens."""
 
     def resize(self, out: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """`out` at its new `shape`, over the same planned memory; write into what is returned."""
+        """`out` at its new `shape`, over the same planned memory; write into the returned array."""
 
     def upper_bound(self, argument: NDArray[Any]) -> tuple[int, ...] | None:
         """The largest shape that `argument` gets; None if it always has its own. It bounds the number of elements:
@@ -196,7 +196,7 @@ class BackendInterface(ABC):
     def check(self, stamp: BlobStamp | None) -> Compatibility:
         """Judge a blob by its stamp (None: the file carries none), before `init` sees a byte of it.
 
-        As it stands here, by `blob_version`: what is newer is refused, and what is older has to be lowered again.
+        As it stands here, by `blob_version`: newer blobs are refused, and older ones have to be lowered again.
         """
         newest, oldest = self.blob_version, self.oldest_blob_version or self.blob_version
         if stamp is None or not newest or oldest <= stamp.blob_version <= newest:
@@ -213,7 +213,7 @@ class BackendInterface(ABC):
 
     def fork(self, context: BackendInitContext, handle: Handle) -> Handle | None:
         """In place of `init`, for another session of a program that is loaded: a delegate of the blob and options that
-        `handle` was made of, which shares with it what no run changes, and gets its state from
+        `handle` was made of, which shares with it everything that no run changes, and gets its state from
         `context.mutable_buffer`. Both are then executed, also at the same time, and destroyed each by itself; `handle`
         may be executing while this is called. None: `init` is called.
         """
@@ -275,7 +275,7 @@ class BackendInterface(ABC):
         return {}
 
     def destroy(self, handle: Handle) -> None:
-        """Release what `init` acquired. Called once, when the method goes."""
+        """Release the resources that `init` acquired. Called once, when the method goes."""
 
     def set_option(self, options: Mapping[str, bool | int | str]) -> None:
         """Change options of the backend as a whole. Raises `InvalidArgument` for an unknown key."""

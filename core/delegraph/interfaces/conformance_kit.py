@@ -1,4 +1,4 @@
-"""A plug-in's name -> whether it is what its author says: what `delegraph plugins check NAME --run` calls."""
+"""A plug-in's name -> whether its author's claims hold; `delegraph plugins check NAME --run` calls it."""
 
 from __future__ import annotations
 

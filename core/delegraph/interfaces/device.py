@@ -1,4 +1,4 @@
-"""Memory of a device and tensors in it: what a backend's author offers, and what the backend is then handed.
+"""Memory of a device, which a backend's author offers, and tensors in it, which the backend is passed.
 
     class NpuMemory(DeviceAllocator):          # the four calls
         ...
@@ -36,7 +36,7 @@ class DeviceAllocator(ABC):
 
     @abstractmethod
     def copy_host_to_device(self, memory: Any, offset: int, source: NDArray[np.uint8]) -> None:
-        """Write all of `source` into `memory`, what `allocate` gave, from `offset` on. Done when it returns."""
+        """Write all of `source` into `memory`, from `allocate`, from `offset` on. Done when it returns."""
 
     @abstractmethod
     def copy_device_to_host(self, target: NDArray[np.uint8], memory: Any, offset: int) -> None:
@@ -48,7 +48,7 @@ class DeviceAllocator(ABC):
 
 
 class DeviceMemoryBuffer:
-    """`nbytes` of a device's memory, given back when nothing refers to them. `memory` is what the allocator gave.
+    """`nbytes` of a device's memory, freed when nothing refers to them. `memory` is the allocator's object.
 
     Raises `MemoryAllocationFailed`.
     """
@@ -98,7 +98,7 @@ class DeviceTensor:
 
     @classmethod
     def from_numpy(cls, array: NDArray[Any], device: Device, allocator: DeviceAllocator) -> Self:
-        """`array`, C-contiguous, in memory of its own on `device`: what a method takes whose inputs come there."""
+        """`array`, C-contiguous, in memory of its own on `device`, for methods that take their inputs there."""
         tensor = cls(array.shape, array.dtype, DeviceMemoryBuffer(device, allocator, array.nbytes))
         tensor.copy_from(array)
         return tensor
@@ -132,7 +132,7 @@ class DeviceTensor:
         return copy
 
     def copy_from(self, source: NDArray[Any] | DeviceTensor) -> None:
-        """Overwrite it; what comes from a device comes by way of the CPU's memory. Raises `InvalidArgument`."""
+        """Overwrite it; an array on a device comes by way of the CPU's memory. Raises `InvalidArgument`."""
         array = source.numpy() if isinstance(source, DeviceTensor) else source
         self._check_like(array)
         if self.nbytes:

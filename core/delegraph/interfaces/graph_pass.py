@@ -1,4 +1,4 @@
-"""A graph, edited in place: what a pass is."""
+"""The interface of passes, which edit a graph in place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Dialect(Protocol):
 
     @property
     def rules(self) -> tuple[Callable[[Node, Collection[OpOverload]], str | None], ...]:
-        """(node, operators that were kept whole on purpose) -> what is wrong, or None."""
+        """(node, operators that were kept whole on purpose) -> the violation, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ExportedProgramPassBase(ABC):
         """Run the pass on `exported_program`, whose graphs it may edit: it takes the program over."""
         self.requires(exported_program)
         result = self.call(exported_program)
-        if isinstance(result, ExportedProgramPassResult):  # whoever runs passes says of anything else what is wrong
+        if isinstance(result, ExportedProgramPassResult):  # whoever runs passes refuses anything else
             self.ensures(result.exported_program)
         return result
 
@@ -60,11 +60,11 @@ class ExportedProgramPassBase(ABC):
         """Raise if the pass cannot run on `exported_program`."""
 
     def ensures(self, exported_program: ExportedProgram) -> None:
-        """Raise if what the pass has made, `exported_program`, is not what it promises."""
+        """Raise if `exported_program`, the pass's result, is not as the pass promises."""
 
 
 GraphPass: TypeAlias = "Callable[[GraphModule], Any] | ExportedProgramPassBase"
-"""Any callable that edits a graph module and returns None, a module, or what has a `graph_module` (torch's
+"""Any callable that edits a graph module and returns None, a module, or an object with a `graph_module` (torch's
 `PassResult`; an `ExportPass` is one), or an `ExportedProgramPassBase`."""
 
 

@@ -33,14 +33,14 @@ __all__ = [
 ]
 
 BoundCall: TypeAlias = Callable[[], object]
-"""A call with everything already in it; what the executor runs."""
+"""A call with its arguments bound, which the executor runs."""
 
 
 class KernelContext(Protocol):
     """The runtime's services for a kernel."""
 
     def resize(self, out: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """`out` at its new `shape`, over the same planned memory; write into what is returned.
+        """`out` at its new `shape`, over the same planned memory; write into the returned array.
 
         Raises `InvalidArgument` if `out` is static and of another shape, or `shape` exceeds its bound.
         """
@@ -84,7 +84,7 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 
 class KernelLibraryInterface(ABC):
-    """A named set of kernels: what the object behind a `delegraph.kernels` entry point is. Torch-free, unless it is
+    """A named set of kernels, the object behind a `delegraph.kernels` entry point. Torch-free, unless it is
     torch's kernels that it offers. Most are a `KernelLibrary`; this one finds kernels as it likes.
     """
 

@@ -1,8 +1,8 @@
 """The AOT half of a backend, as its author writes it: which nodes (`Partitioner`), into which bytes (`BackendDetails`).
 
-Names and meaning are ExecuTorch's (`exir/backend/partitioner.py`, `backend_details.py`), so that what was written there
-moves here by changing imports; `PartitionResult.declined` is what it lacks: a reason for every node that a partitioner
-looked at and left.
+Names and meaning are ExecuTorch's (`exir/backend/partitioner.py`, `backend_details.py`), so that code for it
+moves here by changing imports; `PartitionResult.declined` has no counterpart there: a reason for every node that a
+partitioner looked at and left.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DelegationSpec(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionResult:
-    """The program with `node.meta["delegation_tag"]` set on what was taken, and what each tag means.
+    """The program with `node.meta["delegation_tag"]` set on the nodes taken, and the meaning of each tag.
 
     `declined` maps node names to the reason why this partitioner left them; a node of a control-flow body is named
     with the body's path before it, `true_graph_0.add`. A reason may as well stand on the node itself, in
@@ -70,7 +70,7 @@ class Partitioner(ABC):
 
     @property
     def spec(self) -> Mapping[Any, Any]:
-        """The settings that the partitioner was made with; its author says what they mean."""
+        """The settings that the partitioner was made with; its author defines their meaning."""
         return self._spec
 
     def __call__(self, exported_program: ExportedProgram) -> PartitionResult:
@@ -122,7 +122,7 @@ class PartitionerAdapter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NamedDataStoreOutput:
-    """The finished store: what goes into the `.pte`, and what goes into `.ptd` files by tag."""
+    """The finished store: the data of the `.pte`, and those of `.ptd` files by tag."""
 
     pte_data: Mapping[str, NamedData] = field(default_factory=dict)
     external_data: Mapping[str, Mapping[str, ExternalData]] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class BackendDetails(ABC):
 
         `edge_program` is in the edge dialect; weights that the partition owns are its parameters, buffers and lifted
         constants (`edge_program.state_dict`, `.constants`). Its graph is the backend's own to change, the weights are
-        not. Raise `UnsupportedOperator`, naming the node, for what the partitioner should not have claimed.
+        not. Raise `UnsupportedOperator`, naming the node, for nodes that the partitioner should not have claimed.
         """
 
     @classmethod

@@ -55,9 +55,9 @@ class MemoryHierarchy:
     """The memories that a method's tensors may lie in; number `n` of them, from 1 on, is `memory_id` n of the file.
 
     `policy`: "fastest_first" gives the fastest memory of its device to who uses it most, by instructions that name a
-    tensor for each step that it lives, and spills what does not fit to the next; "by_hand" puts all in the first memory
-    of their device. Before that comes `place`, from patterns of names (of nodes, inputs and buffers) to a memory's
-    name, and `meta["memory_id"]` of a node.
+    tensor for each step that it lives, and spills tensors that do not fit to the next; "by_hand" puts all in the first
+    memory of their device. Before that comes `place`, from patterns of names (of nodes, inputs and buffers) to a
+    memory's name, and `meta["memory_id"]` of a node.
     """
 
     memories: tuple[Memory, ...]
@@ -65,7 +65,7 @@ class MemoryHierarchy:
     place: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
-        """Raise `InvalidArgument` for what can't be meant."""
+        """Raise `InvalidArgument` for settings that contradict themselves."""
         names = [memory.name for memory in self.memories]
         if not names:
             raise InvalidArgument("a memory hierarchy has at least one memory")
@@ -83,7 +83,7 @@ class MemoryHierarchy:
 
 
 def read_memory_hierarchy(path: str | PathLike[str]) -> MemoryHierarchy:
-    """The memories that a TOML file describes. Raises `InvalidArgument`, which names the file and what is wrong."""
+    """The memories that a TOML file describes. Raises `InvalidArgument`, which names the file and the fault."""
     try:
         with open(path, "rb") as file:
             return _hierarchy(tomllib.load(file))

@@ -1,4 +1,4 @@
-"""Lifetimes -> a plan: what a memory planner does, and when a plan is sound."""
+"""Lifetimes -> a plan: the interface of memory planners, and the rules of a sound plan."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Lifetime:
 class Plan:
     """Places, in bytes. `offsets` correspond to the lifetimes; `buffer_sizes` to the memory ids, 0 being reserved.
 
-    `lower_bound` is what no plan can undercut: the largest sum of live (aligned) bytes, or more where the planner has
-    proven more, summed over the memories.
+    `lower_bound` is the least memory of any plan: the largest sum of live (aligned) bytes, or more where the planner
+    has proven more, summed over the memories.
     """
 
     offsets: tuple[int, ...]

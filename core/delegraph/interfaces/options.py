@@ -63,7 +63,7 @@ class DelegateOptions:
         return frozenset(field.name for field in fields(cls))  # type: ignore[arg-type]  # a dataclass
 
     def updated(self, changes: Mapping[str, OptionValue]) -> Self:
-        """These options with `changes`. Raises `InvalidArgument` for what is not an option or not its value."""
+        """These options with `changes`. Raises `InvalidArgument` for an unknown option, or an unfit value."""
         self._refuse_unknown(changes)
         return replace(self, **changes)  # type: ignore[type-var]
 

@@ -21,7 +21,7 @@ class UnusableValue(InvalidArgument):
 
 @dataclass(frozen=True, slots=True)
 class PlacesInfo:
-    """Of what lies along a dim of `size` the places `input + first` to `input + last` are asked for; from the end where
+    """Of a dim of `size`, the places `input + first` to `input + last` are asked for; from the end where
     they are below 0, if `from_end`. `tensor` is its name in the model, if it has one: for messages."""
 
     input: str

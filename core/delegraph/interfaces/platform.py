@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from delegraph.errors import MemoryAllocationFailed
 
 ALIGNMENT: Final = 64
-"""Bytes. A cache line, and the widest vector register (AVX-512): what BLAS and onnxruntime prefer."""
+"""Bytes. A cache line, and the widest vector register (AVX-512): the alignment that BLAS and onnxruntime prefer."""
 
 
 class LogLevel(IntEnum):

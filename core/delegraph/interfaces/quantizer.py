@@ -1,4 +1,4 @@
-"""A model -> the same model with annotations that say how its values are quantized: what a quantizer does."""
+"""The interface of quantizers: a model -> the same model with annotations that say how its values are quantized."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class BlobStamp:
 def read_stamp(compile_specs: Iterable[CompileSpec]) -> BlobStamp | None:
     """The stamp among `compile_specs`, or None if there is none or it cannot be read.
 
-    It says what the file says: nobody has checked it, and nothing is to be installed because of it.
+    It repeats the file's words: nobody has checked them, and nothing is to be installed because of them.
     """
     for spec in compile_specs:
         if spec.key == STAMP_KEY:

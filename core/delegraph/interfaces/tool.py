@@ -17,14 +17,14 @@ WRAPPABLE: Final[Mapping[str, type]] = {
     "execute": BackendInterface,
     "destroy": BackendInterface,
 }
-"""The hooks that a tool may surround, and the class that says what each means and takes."""
+"""The hooks that a tool may surround, and the class that defines the meaning and parameters of each."""
 
 
 class ToolHooks:
     """`delegraph.plugins`: a tool is a module, or a class that takes no arguments, of functions marked with
     `@delegraph.plugins.hookimpl`, each taking those of its hook's parameters that it needs, in any order.
 
-    The methods below are *events*: what a tool returns is dropped, and if it raises, that is reported as a
+    The methods below are *events*: a tool's return value is dropped, and if it raises, that is reported as a
     `PluginWarning` and goes no further.
 
     The hooks of `WRAPPABLE` may only be *wrapped*: `@hookimpl(wrapper=True)` on a generator that yields once, where it

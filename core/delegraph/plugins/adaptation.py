@@ -1,4 +1,4 @@
-"""A plug-in as its author wrote it -> as this host calls it, so that what was written for an older API goes on working.
+"""A plug-in as its author wrote it -> as this host calls it, so that plug-ins for an older API go on working.
 
     former name of a hook               it stands under its present name, too
     a hook with a default, left out     the interface's own
@@ -27,9 +27,9 @@ __all__ = ["adapted", "renamed"]
 
 
 def renamed(group: Group, plugin: Any) -> Any:
-    """`plugin`, or its class, with former hooks under their present names; what is deprecated of it is told.
+    """`plugin`, or its class, with former hooks under their present names; deprecated uses are told.
 
-    Raises `PluginVersionError` for what has gone from this host's plug-in API.
+    Raises `PluginVersionError` for uses of parts that this host's plug-in API has no more.
     """
     own = _own(group, plugin)
     uses = deprecated_uses(group.name, {name: _parameters(method) for name, method in own.items()})
@@ -48,7 +48,7 @@ def renamed(group: Group, plugin: Any) -> Any:
 def adapted(group: Group, plugin: Any) -> Any:
     """A sound `plugin`, as it is called: by position, with every hook and every parameter.
 
-    Raises `AttributeError` or `TypeError` where it cannot be given what it lacks.
+    Raises `AttributeError` or `TypeError` where a missing hook cannot be added.
     """
     if group.form in (Form.FACTORY, Form.FUNCTION):
         called = _called_without(group, "__call__", plugin)

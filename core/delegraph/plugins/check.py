@@ -62,7 +62,7 @@ class Questions:
 
 
 def check(offers: Iterable[Offer], limit: float = 60.0, questions: Questions | None = None) -> list[CheckResult]:
-    """Load every offer elsewhere, each within `limit` seconds, and ask what is to be asked."""
+    """Load every offer elsewhere, each within `limit` seconds, and ask the questions."""
     offers = list(offers)
     lone = [[offer] for offer in offers if group_named(offer.group).torch_free]
     shared = [offer for offer in offers if not group_named(offer.group).torch_free]
@@ -125,7 +125,7 @@ def _serve() -> None:
     request = json.load(sys.stdin)
     sys.path[:] = request["path"]
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a plug-in prints goes to stderr, not between the answers
+    os.dup2(2, 1)  # a plug-in's prints go to stderr, not between the answers
     for group in GROUPS.values():
         _ = group.interface  # NumPy and the contracts are the host's cost, not a plug-in's
     stamps = {backend: [BlobStamp(**stamp) for stamp in judged] for backend, judged in request["stamps"].items()}

@@ -1,7 +1,7 @@
 """Installed distributions -> offers: one scan of all entry points, which imports none of them.
 
 All copies of a distribution's metadata on `sys.path` are read, also those that `entry_points()` would hide behind a
-stale one, and what is offered twice by the same distribution with the same value counts once. Which offers take part
+stale one, and an offer repeated by the same distribution with the same value counts once. Which offers take part
 is the user's choice, by environment variables:
 
     DELEGRAPH_PLUGINS=a,b           only these (Delegraph's own distribution always takes part)
@@ -171,7 +171,7 @@ class Selection:
         return problems
 
     def apply(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
-        """The offers that take part. Raises `PluginNotFound` if the selection names what is not there."""
+        """The offers that take part. Raises `PluginNotFound` if the selection names a missing one."""
         offers = tuple(offers)
         if problems := self.unknown(offers):
             raise PluginNotFound("; ".join(problems) + "; see `delegraph plugins list`")

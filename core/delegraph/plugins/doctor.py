@@ -189,7 +189,7 @@ def _of_result(result: CheckResult) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, subject, f"loading it takes {result.seconds:.1f} s", "its authors import less")
 
 
-# ---- what a program needs ----------------------------------------------------------------------------
+# ---- the needs of a program ----------------------------------------------------------------------------
 
 
 def _of_backends(results: Sequence[CheckResult], stamps: Mapping[str, Sequence[BlobStamp]]) -> Iterator[Finding]:

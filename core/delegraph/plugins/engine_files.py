@@ -25,8 +25,8 @@ def engine_files(
 ) -> Mapping[str, Sequence[Buffer]]:
     """The pieces of each file, by file name: `name` and an ending. Empty if the backend has none.
 
-    Raises a `PluginError` if the backend is not installed or does not load, what it raises for a blob that it cannot
-    read, and `Internal` for what only a fault of its own explains.
+    Raises a `PluginError` if the backend is not installed or does not load, its own error for a blob that it cannot
+    read, and `Internal` for exceptions that only a fault of its own explains.
     """
     backend: BackendInterface = plugins.load("delegraph.backends", backend_id)
     where = f"{name} ({printable(backend_id)})"

@@ -1,7 +1,7 @@
-"""A factory and options -> what it makes of them; an option that it does not have, or of another type, is refused on
+"""A factory and options -> its product; an option that it does not have, or of another type, is refused on
 its behalf.
 
-A factory says what options it has by how it is written: with keyword parameters they are its options, of the types that
+A factory's signature says which options it has: with keyword parameters they are its options, of the types that
 these are annotated with, and one that takes a mapping has those that it looks at.
 """
 

@@ -1,4 +1,4 @@
-"""Offers -> what `delegraph --version` prints: every distribution with its version and the plug-in API that it needs.
+"""Offers -> the text of `delegraph --version`: every distribution with its version and the plug-in API that it needs.
 
 Nothing is imported.
 """

@@ -1,4 +1,4 @@
-"""Offers -> what `delegraph plugins list` shows: each with its state, told from metadata alone."""
+"""Offers -> the rows of `delegraph plugins list`: each with its state, told from metadata alone."""
 
 from __future__ import annotations
 

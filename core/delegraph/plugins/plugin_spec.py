@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class PluginSpec:
-    """A plug-in by its name, with what was written beside it."""
+    """A plug-in by its name, with the options written beside it."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class _Scanner:
         return text
 
     def malformed(self, expected: str) -> PluginError:
-        """The text with a mark under this place, and what should stand there."""
+        """The error that shows the text with a mark under this place, and the text expected there."""
         there = repr(self._text[self._at]) if not self.ended else "the end"
         return PluginError(
             f"character {self._at + 1} is {there}; expected {expected}\n  {self._text}\n  {' ' * self._at}^"

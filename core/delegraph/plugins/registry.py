@@ -71,18 +71,18 @@ class PluginRegistry:
         """The plug-ins installed on `path` (`sys.path`), as the environment variables of `discovery` select them.
 
         `prefer` says which distribution is meant where two offer one name: `{"backends:Npu": "acme-npu"}`.
-        Imports no plug-in. Raises `PluginNotFound` if a variable or `prefer` names what is not there.
+        Imports no plug-in. Raises `PluginNotFound` if a variable or `prefer` names a missing plug-in.
         """
         selection = Selection.from_environment(os.environ if environ is None else environ, prefer)
         return cls(selection.apply(scan(path)), selection.prefer)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PluginRegistry:
-        return self  # of what is installed there is one
+        return self  # the installed plug-ins are the same in each copy
 
     def preferring(self, prefer: Mapping[str, str]) -> PluginRegistry:
-        """This registry, with more preferences that go before its own; what either loads, both have.
+        """This registry, with more preferences that go before its own; a plug-in that either loads, both have.
 
-        Raises `PluginNotFound` if `prefer` names what is not there.
+        Raises `PluginNotFound` if `prefer` names a missing plug-in.
         """
         added = {full_id(name): distribution for name, distribution in prefer.items()}
         if problems := Selection(prefer=added).unknown(self._offers):
@@ -92,7 +92,7 @@ class PluginRegistry:
         registry._tools = None
         return registry
 
-    # ---- what is there ---------------------------------------------------------------------------------
+    # ---- offers ----------------------------------------------------------------------------------------
 
     def offers(self, group: str | None = None) -> tuple[Offer, ...]:
         """Every offer (of `group`), those registered in the process first."""
@@ -118,7 +118,7 @@ class PluginRegistry:
             raise _conflict(matches)
         return matches[0]
 
-    # ---- what it is ------------------------------------------------------------------------------------
+    # ---- loaded objects --------------------------------------------------------------------------------
 
     def load(self, group: str, name: str) -> Any:
         """The validated object behind `name`: always the same one, imported at the first call.
@@ -147,8 +147,8 @@ class PluginRegistry:
         """The product of the factory behind `name` with `options`.
 
         Raises as `load`, `UnknownOption` for an option that it does not have, `InvalidArgument` for one of another
-        type, what the factory raises of Delegraph's errors that are not about plug-ins, and `PluginLoadError` if it
-        raises another one or makes something that does not fit.
+        type, those of Delegraph's errors that the factory raises and that are not about plug-ins, and `PluginLoadError`
+        if it raises any other or makes something that does not fit.
         """
         offer, factory = self.find(group, name), self.load(group, name)
         try:
@@ -158,7 +158,7 @@ class PluginRegistry:
         except PluginLoadError:
             raise
         except Exception as error:
-            if isinstance(error, DelegraphError) and not isinstance(error, PluginError):  # of what the user asks for
+            if isinstance(error, DelegraphError) and not isinstance(error, PluginError):  # of the user's request
                 raise restated(error, f"{offer.distribution}: {error}") from error
             remedy = f"check the options {dict(options)}" if options else f"report it to {offer.distribution}'s authors"
             raise failure(offer, f"its factory raised {type(error).__name__}: {error}", remedy) from error
@@ -283,7 +283,7 @@ _default_lock = threading.Lock()
 
 
 def default_registry() -> PluginRegistry:
-    """The process's registry of what is installed, made when it is first asked for. Raises as `discover`."""
+    """The process's registry of the installed plug-ins, made when it is first asked for. Raises as `discover`."""
     global _default  # noqa: PLW0603 - the one process-wide registry, replaceable by `use_registry`
     with _default_lock:
         if _default is None:

@@ -1,4 +1,4 @@
-"""Offer -> what its author wrote in the source: the plug-in API that it needs, its hooks. Nothing is imported."""
+"""Offer -> the facts in its source: the plug-in API that it needs, its hooks. Nothing is imported."""
 
 from __future__ import annotations
 

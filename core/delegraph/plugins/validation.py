@@ -1,6 +1,6 @@
-"""A plug-in's object -> what is wrong with it: hooks that are missing, misspelt, or of another signature.
+"""A plug-in's object -> its faults: hooks that are missing, misspelt, or of another signature.
 
-The host calls hooks by position, so what counts is that the call fits; parameters may have names of their own (those of
+The host calls hooks by position, so the call has to fit; parameters may have names of their own (those of
 a delegate that was written for ExecuTorch, say), but not each other's: that is an order mixed up.
 
 No pluggy is needed for this. Only where a tool wraps a hook is it registered with pluggy (`tools.py`); without tools
@@ -81,7 +81,7 @@ def parameters_taken(group: Group, hook: str, implementation: Callable[..., obje
 
 def _binds(signature: inspect.Signature, names: tuple[str, ...]) -> bool:
     try:
-        # Binding the names themselves shows which parameter takes which; a tuple is what `*args` takes.
+        # Binding the names themselves shows which parameter takes which; `*args` takes a tuple.
         taken = signature.bind(*names).arguments
     except TypeError:
         return False
@@ -89,7 +89,7 @@ def _binds(signature: inspect.Signature, names: tuple[str, ...]) -> bool:
 
 
 def _as_called(group: Group, plugin: Any, hook: str) -> Callable[..., object]:
-    """`plugin`'s `hook` without `self`, also where `plugin` is still the class of what is to be called."""
+    """`plugin`'s `hook` without `self`, also where `plugin` is still the class whose instance is called."""
     method: Callable[..., object] = getattr(plugin, hook)
     if group.form is Form.INSTANCE and isinstance(plugin, type) and inspect.isfunction(method):
         return partial(method, None)

@@ -1,8 +1,8 @@
-"""The version of the plug-in API: what this host offers, and whether that is enough for a plug-in.
+"""The version of the plug-in API that this host offers, and whether it is enough for a plug-in.
 
 A plug-in may name the *lowest* API that it needs (never the newest that it was built with) as `delegraph_api`, on its
 object or on its module; (1, 0) if it does not. A newer one than the host's is refused. An older one never is by its
-number: what has gone since is refused where a plug-in uses it (`deprecations.py`).
+number: uses of parts that have gone since are refused (`deprecations.py`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ __all__ = ["Access", "access"]
 @dataclass(frozen=True, slots=True)
 class Access:
     """The tensors that an instruction `reads` and `writes`, by index; lists of them item by item. `delegate` is the one
-    that it calls; `view`, the value that becomes a view of what is read."""
+    that it calls; `view`, the value that becomes a view of the tensor read."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]

@@ -205,7 +205,7 @@ def _swap(files: Sequence[tuple[str, _Temporary]], cleanup: ExitStack) -> None:
 
 
 def _keep_old(target: str, cleanup: ExitStack) -> partial[None]:
-    """A call that brings back what is at `target` now: a second name keeps it as long."""
+    """A call that brings back the present file at `target`: a second name keeps it until then."""
     if _status(target) is None:
         return partial(_unlink, target)
     kept = _unused_name(os.path.dirname(target))
@@ -239,7 +239,7 @@ def _sync(folder: str) -> None:
             os.close(descriptor)
 
 
-# ---- what killed processes left --------------------------------------------------------------------
+# ---- leftovers of killed processes -------------------------------------------------------------------
 
 
 def _lock(descriptor: int) -> bool:

@@ -1,4 +1,4 @@
-"""bytes <-> what a method's inputs have to be, which ExecuTorch's schema has no place for: names, ranges, relations.
+"""bytes <-> the contract of a method's inputs, for which ExecuTorch's schema has no place: names, ranges, relations.
 
 A program carries it as named data under `CONTRACT_KEY`, JSON that ExecuTorch ignores:
 
@@ -6,7 +6,7 @@ A program carries it as named data under `CONTRACT_KEY`, JSON that ExecuTorch ig
         "parameters": ["x", "mask"],                                  the positional ones, for calls by keyword
         "inputs": [[{"name": "batch", "min": 1, "max": 16}, 8], …],   the dims of each tensor, null for other inputs
         "outputs": [[{"name": "batch", "min": 1, "max": 16}, 8]],     the same, for people to read
-        "relations": [["==", ["%", ["size", 0, 0], 2], 0]],           what else was assumed when it was exported
+        "relations": [["==", ["%", ["size", 0, 0], 2], 0]],           further assumptions of the export
         "unchecked": ["…"]}}}                                         assumptions that can't be said in this form
 
 Sizes in a relation are `["size", input, dim]`; operators are those of `ARITHMETIC`, `COMPARISONS` and `LOGIC`.

@@ -1,6 +1,6 @@
 """Tables of `schema/program.fbs` -> records of an execution plan.
 
-Structure is checked here and by the reader: what is not there, a union or enum code that means nothing. Meaning (index
+Structure is checked here and by the reader: missing parts, unknown codes of unions and enums. Meaning (index
 ranges, sizes, kinds) is `verify.py`'s.
 """
 

@@ -1,6 +1,6 @@
 """The bytes of a `.pte` -> Program: the door for files from strangers.
 
-Whatever the bytes are, what comes out is a program that passed `verify_program`, or `InvalidProgram`. Constants,
+Whatever the bytes are, the result is a program that passed `verify_program`, or `InvalidProgram`. Constants,
 blobs and named data stay where they are: the program holds read-only views into the source.
 """
 
@@ -116,7 +116,7 @@ class _Decoder:
         return self._subsegments(segments[0], sizes, "mutable_data_segments[0]") if segments else ()
 
     def _subsegments(self, position: int, sizes: Mapping[int, int], where: str) -> tuple[Buffer, ...]:
-        """The data in one segment, each reaching to the next. Padding is cut off where tensors say what they need.
+        """The data in a segment, each reaching to the next. Padding is cut off where tensors tell their sizes.
 
         Datum 0 is the placeholder.
         """
@@ -146,7 +146,7 @@ class _Decoder:
 
 
 def _segment_data_size(header: ExtendedHeader | None, file_size: int) -> int:
-    """Bytes in which segments may lie; what follows them in the file, if anything, is not the program's."""
+    """Bytes in which segments may lie; bytes after them in the file are not the program's."""
     if header is None or not header.segment_base_offset:
         return 0
     return header.segment_data_size or file_size - header.segment_base_offset

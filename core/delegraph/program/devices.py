@@ -53,7 +53,7 @@ _HIGHEST_INDEX: Final = 127
 
 
 def target_device(compile_specs: Iterable[CompileSpec]) -> Device:
-    """The device that compile specs name; the CPU if they name none. Raises ValueError for what is not a device."""
+    """The device that compile specs name; the CPU if they name none. Raises ValueError for a malformed name."""
     for spec in compile_specs:
         if spec.key == TARGET_DEVICE_COMPILE_SPEC_KEY:
             return Device.parse(spec.value.decode("utf-8", "replace"))

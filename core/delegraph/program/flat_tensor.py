@@ -83,7 +83,7 @@ class ExternalData:
 class FlatTensor:
     """A whole `.ptd`: tensors by fully qualified name, and delegates' blobs by key.
 
-    `origin` is the lowering that wrote it, and `name` what that called it; None and "" where nobody said.
+    `origin` is the lowering that wrote it, and `name` its name there; None and "" if unknown.
     """
 
     named_data: Mapping[str, ExternalData]

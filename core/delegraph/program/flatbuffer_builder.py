@@ -26,7 +26,7 @@ MAX_SIZE: Final = 2**31 - 1
 """Bytes that a flatbuffer can have, by its signed 32-bit offsets."""
 MAX_SHARED: Final = 128
 """Bytes up to which equal strings and vectors are shared. Of the tables that a program may have many of, `Frame` shares
-the most for its size: three strings, with 20 bytes of its own. So what is shared stays below the reader's `SHARING`."""
+the most for its size: three strings, with 20 bytes of its own. So sharing stays below the reader's `SHARING`."""
 
 
 class Vector(NamedTuple):

@@ -1,4 +1,4 @@
-"""Program -> the HTML that notebooks show of it: what its methods take, give and call, and its memory, drawn."""
+"""Program -> the HTML that notebooks show: its methods' inputs, outputs and calls, and its memory, drawn."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def program_html(program: Program) -> str:
 
 
 def method_html(plan: ExecutionPlan, contract: MethodContract | None = None) -> str:
-    """One method: its inputs and outputs, what it calls, where its tensors lie."""
+    """A method: its inputs and outputs, its calls, and the places of its tensors."""
     known = contract or MethodContract()
     values = [*_values("input", plan, known), *_values("output", plan, known)]
     columns = ("", "name", "dtype", "shape", "bytes")
@@ -61,7 +61,7 @@ def _values(role: str, plan: ExecutionPlan, contract: MethodContract) -> Iterato
 
 
 def _value(value: Value, dims: Dims | None) -> tuple[str, str, str]:
-    """Its dtype, shape and bytes; of what is not a tensor what it is."""
+    """A tensor's dtype, shape and bytes; of another value, its type."""
     if not isinstance(value, Tensor):
         return type(value).__name__.lower(), "", ""
     most = "up to " if dims is None and value.shape_dynamism is not TensorShapeDynamism.STATIC else ""

@@ -77,7 +77,7 @@ def split_arguments(args: Arguments, records: Sequence[Value]) -> tuple[Argument
 
 
 def result_tensors(args: Arguments, records: Sequence[Value]) -> Iterator[int]:
-    """The tensors that a kernel call names as its results: what its return slot repeats."""
+    """The tensors that a kernel call names as its results, which its return slot repeats."""
     if args and (args[-1] in args[:-1] or isinstance(records[args[-1]], TensorList)):
         yield from tensor_indices(args[-1:], records)
 

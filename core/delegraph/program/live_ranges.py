@@ -1,7 +1,7 @@
-"""Instructions -> from which to which each tensor's memory is in use; and whose memory a tensor of a file shows.
+"""Instructions -> the span in which each tensor's memory is in use; and the owner of the memory that a tensor shows.
 
 Ahead of time it is known which tensors are views. A file only has places, so there `roots_of` reads it off the
-instructions: what is read and was never written shows what was written there before.
+instructions: a tensor that is read and was never written shows the tensor that was written there before.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class _Shown:
             written.append((place[1], place[2], index))
 
     def read(self, index: int) -> None:
-        """`index` is read: the first time, what it shows is found."""
+        """`index` is read: the first time, the tensor that it shows is looked up."""
         place = place_of(self.plan.values[index])
         if place is None or index in self.root:
             return

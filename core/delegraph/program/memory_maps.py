@@ -25,9 +25,9 @@ __all__ = ["MemoryMap", "MemoryUsage", "PlacedTensor", "called", "memory_map"]
 @dataclass(frozen=True, slots=True)
 class PlacedTensor:
     """A tensor with memory of its own. `value` is its index in the method, `name` its own name, if the file has one;
-    `op` is what writes it first; `nbytes` from `offset` on are its own from step `first` to `last`, both included: -1
-    is before the first instruction, the number of instructions is after the last. `at_peak`: it is alive when the most
-    bytes of its memory are."""
+    `op` is the instruction that writes it first; `nbytes` from `offset` on are its own from step `first` to `last`,
+    both included: -1 is before the first instruction, the number of instructions is after the last. `at_peak`: it is
+    alive when the most bytes of its memory are."""
 
     value: int
     name: str

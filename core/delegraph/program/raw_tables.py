@@ -1,10 +1,10 @@
-"""The flatbuffer of a `.pte` <-> its tables one to one, as plain dicts: what tools show and edit below `Program`.
+"""The flatbuffer of a `.pte` <-> its tables one to one, as plain dicts, which tools show and edit below `Program`.
 
     {"version": 0, "execution_plan": [{"name": "forward", "values": [{"val_type": "Int", "val": {"int_val": 3}}, …]}]}
 
 Keys are the fields of `schema/program.fbs`, as in the JSON that flatc writes: a union is its member's name and its
-table, enums are their codes, vectors of bytes are bytes, what is absent is None. Segments stay where they are: only
-what the flatbuffer says of them is here. Structure is checked, meaning is not (`deserialize.py` does both).
+table, enums are their codes, vectors of bytes are bytes, absent fields are None. Segments stay where they are: only
+the flatbuffer's records of them are here. Structure is checked, meaning is not (`deserialize.py` does both).
 """
 
 from __future__ import annotations

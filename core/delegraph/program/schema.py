@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Anything that holds bytes; what the reader returns is a read-only memoryview into the source."""
+"""Anything that holds bytes; the reader returns a read-only memoryview into the source."""
 
 
 class ScalarType(IntEnum):
@@ -257,7 +257,7 @@ class DelegateCall:
 
 @dataclass(frozen=True, slots=True)
 class MoveCall:
-    """Give the value at `move_to` what the one at `move_from` holds."""
+    """Copy the content of the value at `move_from` to the value at `move_to`."""
 
     move_from: int
     move_to: int

@@ -3,7 +3,7 @@
     head | flatbuffer | 0… | segment 0: constants | 0… | mutable data | 0… | delegate blobs | 0… | named data
 
 Segment 0 is always there; the others where the program has such data. Equal blobs share a segment.
-`docs/file-format.md` has the format to the byte; order, alignment and what is left out follow ExecuTorch's
+`docs/file-format.md` has the format to the byte; order, alignment and omissions follow ExecuTorch's
 `exir/_serialize/_program.py`.
 """
 

@@ -18,7 +18,7 @@ _FLOATS: Final = frozenset("fd")
 class TableLayout:
     """One table's fields in the order of their ids.
 
-    `defaults` is what absent fields read as; `omitted` is what is not written: the same but for floats,
+    `defaults` are the values of absent fields; `omitted` are the values that are not written: the same but for floats,
     since -0.0 equals 0.0.
     """
 

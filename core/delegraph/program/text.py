@@ -117,7 +117,7 @@ def _tensor_remarks(tensor: Tensor) -> Iterator[str]:
 
 
 def _tensor_place(tensor: Tensor) -> str:
-    """Where its bytes are, what they begin as, and the name that they go by; each only if there is one."""
+    """The place of its bytes, their initial content, and their name; each only if there is one."""
     place, info, index = tensor.allocation_info, tensor.extra_tensor_info, tensor.data_buffer_idx
     words = [f"at {place.memory_id}+{place.memory_offset}"] if place is not None else []
     if is_external(tensor):

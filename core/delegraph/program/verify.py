@@ -39,7 +39,7 @@ from delegraph.program.verify_values import MAX_NBYTES, ValueContext, value_viol
 from delegraph.program.walk import delegates
 
 MAX_ALIGNMENT: Final = 2**30
-"""1 GiB: the largest page of common processors, and a bound on what padding can cost."""
+"""1 GiB: the largest page of common processors, and a bound on the bytes of padding."""
 MAX_VIOLATIONS: Final = 20
 """How many violations are looked for: a file of garbage has as many as it has fields."""
 

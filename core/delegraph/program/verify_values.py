@@ -1,4 +1,4 @@
-"""One value of a method -> its violations: tensors' geometry and place, list items, what fits the wire."""
+"""One value of a method -> its violations: tensors' geometry and place, list items, the ranges of the file's types."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _extra_tensor_info(info: ExtraTensorInfo) -> Violations:
 
 
 def _place(context: ValueContext, tensor: Tensor) -> Violations:
-    """The tensor's bytes are within what it refers to: planned memory, a constant, its initial data."""
+    """The tensor's bytes are within its storage: planned memory, a constant, or its initial data."""
     needed = nbytes(tensor.scalar_type, tensor.sizes)
     allocation = tensor.allocation_info
     if allocation is not None:

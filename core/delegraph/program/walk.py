@@ -1,7 +1,6 @@
 """A program -> its parts one by one: instructions with their places, calls, operands, delegates, tensors.
 
-Whoever counts, checks or plans what a program does goes through it here; what is yielded are the program's own
-records.
+All code that counts, checks or plans a program's steps goes through it here; the program's own records are yielded.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class BufferDataLoader(DataLoader):
 
 
 class FileDataLoader(DataLoader):
-    """A file that is read range by range into memory of its own: what has been loaded outlives the file."""
+    """A file that is read range by range into memory of its own: loaded bytes outlive the file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
@@ -159,7 +159,7 @@ _OURS: Final = (BufferDataLoader, FileDataLoader, MmapDataLoader, UrlDataLoader)
 
 
 class _Guarded(DataLoader):
-    """Somebody else's loader: whatever it raises is an `AccessFailed`, and what it gives is as long as was asked."""
+    """Somebody else's loader: its exceptions become `AccessFailed`, and the length of its answers is checked."""
 
     def __init__(self, loader: DataLoader) -> None:
         self._loader = loader

@@ -32,7 +32,7 @@ DataSources: TypeAlias = Source | Sequence[Source]
 
 
 class DataFile(NamedTuple):
-    """An opened `.ptd`, and what messages call it."""
+    """An opened `.ptd`, after its name in messages."""
 
     name: str
     loader: DataLoader
@@ -85,7 +85,7 @@ def _check_layouts(origin: WeightsOrigin, merged: Mapping[str, ExternalData], na
 
 
 def _check_same_weights(name: str, file: FlatTensor, origin: WeightsOrigin, keys: Sequence[str]) -> None:
-    """A file of another program serves if it has what this one was lowered with."""
+    """A file of another program serves if it has the weights that this one was lowered with."""
     assert file.origin is not None
     theirs = file.origin.weights
     differing = [key for key in keys if key in origin.weights and theirs.get(key) != origin.weights[key]]

@@ -222,7 +222,7 @@ class Method:
         Outputs are the caller's own; with `clone_outputs=False` (None: as it was loaded) those in planned memory are
         views of it, and the next execution overwrites them. `out` has an array or a torch tensor for each output, of
         its shape and dtype, that gets it and is returned, or None. It is written during the run where nothing else of
-        the method uses the output's memory, else behind it; what it holds after an error is not said.
+        the method uses the output's memory, else behind it; its content after an error is undefined.
 
         Raises `InvalidArgument` or `InvalidType` for inputs or `out` that do not fit, `InvalidState` while another
         thread is executing this Method or where the caller has not set a buffer that has no planned memory, and
@@ -357,7 +357,7 @@ class Method:
         return dict(sorted(buffers.items()))
 
     def _state_buffer(self, index: int, record: Tensor) -> StateBuffer | None:
-        """The buffer of a named tensor; None for a constant, and for what lies on a device."""
+        """The buffer of a named tensor; None for a constant, and for a tensor on a device."""
         if record.allocation_info is not None:
             memory = self._memory.planned_memory.buffers[record.allocation_info.memory_id - 1]
             return planned_buffer(record, memory, self._sources) if isinstance(memory, np.ndarray) else None
@@ -367,7 +367,7 @@ class Method:
         return StateBuffer(moving.view(moving.bound), is_set=False)
 
     def copy_memory_of(self, other: Method) -> None:
-        """Hold in planned memory and state what `other`, of the same program and name, holds now."""
+        """Copy the planned memory and state of `other`, of the same program and name."""
         with self._alone:
             other._copy_memory_to(self)
 
@@ -375,9 +375,8 @@ class Method:
         with self._alone:
             pairs = zip(destination._memory.planned_memory.buffers, self._memory.planned_memory.buffers, strict=True)
             for target, source in pairs:
-                if isinstance(target, np.ndarray) and isinstance(
-                    source, np.ndarray
-                ):  # what is on a device is computed in each run
+                # Memory on a device has no state: each run computes it anew.
+                if isinstance(target, np.ndarray) and isinstance(source, np.ndarray):
                     target[:] = source
             for name, buffer in self.state.buffers.items():
                 destination.state.buffers[name].set(buffer.array)

@@ -1,4 +1,4 @@
-"""Plan -> what a method takes and gives, without loading it. As ExecuTorch's `runtime/executor/method_meta.h`."""
+"""Plan -> a method's inputs and outputs, without loading it. As ExecuTorch's `runtime/executor/method_meta.h`."""
 
 from __future__ import annotations
 

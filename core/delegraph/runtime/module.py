@@ -264,7 +264,7 @@ class Module:
         """Another session over the same program, its state as it is at first. Calling it calls `method`, or the method
         that is this one's main one. Raises what loading raises.
 
-        Backends that can (`BackendInterface.fork`) share with it what they compiled at load.
+        Backends that can (`BackendInterface.fork`) share with it their programs compiled at load.
         """
         twin = self._twin(method or self._main_name)
         twin._main  # noqa: B018
@@ -279,9 +279,9 @@ class Module:
     def fork(self) -> Module:
         """Another session that goes on from here: its state is a copy of this one's.
 
-        Its bytes are copied, and nothing is compiled again that backends can share (`BackendInterface.fork`); what is
-        bound to memory, kernels above all, is bound to the copy when it is first called. Raises `InvalidState` while a
-        method is executing.
+        Its bytes are copied, and nothing is compiled again that backends can share (`BackendInterface.fork`);
+        calls bound to memory, of kernels above all, are bound to the copy when it is first called. Raises
+        `InvalidState` while a method is executing.
         """
         twin = self._twin(self._main_name)
         twin._shared.copy_of(self._shared)

@@ -28,7 +28,7 @@ class Pool:
     `method` is the one that calling `module` calls, if it is not named; of a Program it is "forward".
     Any worker may take any call, so it suits methods without state. Kernels run side by side as far as NumPy leaves
     Python's lock, delegates as far as their backends do. Raises `InvalidArgument` for less than one worker,
-    `InvalidType` for what is neither a Module nor a Program, and as loading a method does.
+    `InvalidType` for anything but a Module or a Program, and as loading a method does.
     """
 
     def __init__(self, module: Module | Program, workers: int, *, method: str | None = None) -> None:
@@ -65,7 +65,7 @@ class Pool:
         return await asyncio.wrap_future(self.submit(*args, **kwargs))
 
     def close(self) -> None:
-        """Wait for what was submitted, and end the threads."""
+        """Wait for the submitted calls, and end the threads."""
         threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown()

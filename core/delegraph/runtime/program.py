@@ -1,4 +1,4 @@
-"""A source of bytes -> Program: what is read once and shared by all threads and methods."""
+"""A source of bytes -> Program, which is read once and shared by all threads and methods."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Program:
         """Read a program from `source`; its external weights from `data_path`, a `.ptd` or several, the last one first.
 
         Records may be given in place of bytes. `event_tracer` is for all methods that are loaded without one of their
-        own; `write_etdump_result_to_file` writes what it recorded.
+        own; `write_etdump_result_to_file` writes its events.
 
         Raises `AccessFailed`, `InvalidProgram` or `InvalidExternalData`.
         """
@@ -139,7 +139,7 @@ class Program:
         borrowing: Borrowing | None = None,
         memory: Mapping[int, Buffer | NDArray[Any]] | None = None,
     ) -> Method:
-        """A new Method with memory of its own; what it allocates is freed with it.
+        """A new Method with memory of its own, which is freed with it.
 
         Only mutable buffers that the program's methods share, if they do, lie in `shared_state`, which is the program's
         one if none is given. `memory_manager` gives the Method the caller's memory, and then nothing is shared but
@@ -202,7 +202,7 @@ class Program:
     def write_etdump_result_to_file(
         self, etdump_path: str | os.PathLike[str], debug_buffer_path: str | os.PathLike[str] | None = None
     ) -> None:
-        """Write what was traced since the last time: an ETDump, and the values that it refers to in a file beside it.
+        """Write the events traced since the last time: an ETDump, and the values that it refers to in a file beside it.
 
         The second is written only where it is named and values were kept. Raises `InvalidState` unless the program was
         loaded with `enable_etdump=True` and a method of it has been loaded since.
@@ -228,7 +228,7 @@ class Program:
     def __reduce__(self) -> tuple[Any, ...]:
         """Sent to another process, where its files are opened, and mapped, again; bytes are sent along.
 
-        Raises `InvalidState` for what is of this process alone: records, plug-ins that were handed in, a tracer.
+        Raises `InvalidState` for parts of this process alone: records, plug-ins that were handed in, a tracer.
         """
         mine = [
             what

@@ -60,7 +60,7 @@ class SharedState:
             self.buffers[name].reset()
 
     def copy_of(self, other: SharedState) -> None:
-        """Hold what `other`, of the same program, holds now."""
+        """Copy the current contents of `other`, of the same program."""
         buffers = dict(other.buffers)  # more of them come when a delegate is loaded
         contents = State(buffers, [other.alone]).copy() if buffers else {}
         for name, array in contents.items():

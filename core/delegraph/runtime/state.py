@@ -1,4 +1,4 @@
-"""Mutable buffers by name -> read, set, reset, saved and restored: what a model keeps from one run to the next.
+"""Mutable buffers by name -> read, set, reset, saved and restored: a model's state, which lasts from run to run.
 
 Each method that was loaded has its own, unless its program's methods share them (`shared_state.py`).
 """
@@ -53,7 +53,7 @@ class StateBuffer:
         self.is_set = True
 
     def reset(self) -> None:
-        """Make it what it was at first."""
+        """Set it to its initial content."""
         self.array[...] = 0 if self.initial is None else self.initial
         self.is_set = self._knows_initial
 
@@ -105,7 +105,7 @@ class State(Mapping[str, Array]):
         return len(self.buffers)
 
     def reset(self) -> None:
-        """Make all of them what they are when the program is loaded."""
+        """Set all of them to their contents at load."""
 
         def reset_all() -> None:
             for buffer in self.buffers.values():
@@ -118,7 +118,7 @@ class State(Mapping[str, Array]):
         return self._alone(lambda: {name: buffer.array.copy() for name, buffer in self.buffers.items()})
 
     def restore(self, saved: Mapping[str, object]) -> None:
-        """Set all of them to what `saved` holds: a `copy`, or another session's state. All of them, or none.
+        """Set all of them to the contents of `saved`: a `copy`, or another session's state. All of them, or none.
 
         Raises `InvalidArgument` if its names are others, or a shape, and `InvalidType` if a dtype is.
         """
@@ -134,14 +134,14 @@ class State(Mapping[str, Array]):
         self._alone(set_all)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what they hold now to a `.ptd`, each under its name: whole or not at all. Raises `OSError`."""
+        """Write their current contents to a `.ptd`, each under its name: whole or not at all. Raises `OSError`."""
         from delegraph.program.flat_tensor import FlatTensor, write_flat_tensor
 
         entries = {name: _written(array) for name, array in self.copy().items()}
         write_flat_tensor(FlatTensor(MappingProxyType(entries)), path)
 
     def load(self, path: str | os.PathLike[str] | Buffer) -> None:
-        """Restore what `save` wrote. Raises `InvalidExternalData` for a file that is none, and as `restore`."""
+        """Restore a file that `save` wrote. Raises `InvalidExternalData` for a file that is none, and as `restore`."""
         from delegraph.program.flat_tensor import deserialize_flat_tensor
 
         named = deserialize_flat_tensor(open_data_loader(path)).named_data

@@ -35,5 +35,5 @@ class Context:
         return not array.flags.writeable
 
     def result(self, out: Array) -> Array:
-        """What stands for `out` now."""
+        """The array that stands for `out` now."""
         return self.resized.get(id(out), out)

@@ -30,7 +30,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What is known of a value while a program is drawn."""
+    """The facts of a value while a program is drawn."""
 
     tensor: torch.Tensor
     depth: int = 0

@@ -116,23 +116,23 @@ def recipes(draw: Draw, any_size: bool = False) -> Recipe:
     if any_size:
         # a width of 3 would let rows meet columns, and export take them for one size
         width, dtypes = draw(st.sampled_from((1, 2, 4))), st.sampled_from(FLOATS)
-        given = tuple(content(draw, (3, width), draw(dtypes)) for _ in range(2))
+        tensors = tuple(content(draw, (3, width), draw(dtypes)) for _ in range(2))
     else:
         first = draw(inputs())
-        given = (first, _companion(draw, first), draw(inputs()))
+        tensors = (first, _companion(draw, first), draw(inputs()))
     families = [family for family in FAMILIES if family.any_size] if any_size else FAMILIES
-    values, nodes = [Value(tensor) for tensor in given], []
-    wanted = draw(st.integers(3, 12))
-    for turn in range(4 * wanted):
+    values, nodes = [Value(tensor) for tensor in tensors], []
+    num_nodes = draw(st.integers(3, 12))
+    for turn in range(4 * num_nodes):
         # hypothesis likes to repeat a choice: the same choice in another turn is another family
         family = families[(draw(st.integers(0, len(families) - 1)) + 29 * turn) % len(families)]
         node = _node(draw, family, values, any_size)
         if node is not None:
             nodes.append(node[0])
             values.append(node[1])
-        if len(nodes) == wanted:
+        if len(nodes) == num_nodes:
             break
-    return Recipe(given, tuple(nodes))
+    return Recipe(tensors, tuple(nodes))
 
 
 def _node(draw: Draw, family: Family, values: Sequence[Value], any_size: bool) -> tuple[Node, Value] | None:

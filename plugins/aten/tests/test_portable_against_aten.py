@@ -54,8 +54,8 @@ def _compare(model: Program, data: bytes, inputs: Sequence[tuple[torch.Tensor, .
     for given_inputs in inputs:
         expected = model(*given_inputs)
         for name, run in runs.items():
-            for position, (actual, wanted) in enumerate(zip(run(*given_inputs), expected, strict=True)):
-                _assert_close(actual, wanted, f"output {position} on {name}")
+            for position, (actual, eager) in enumerate(zip(run(*given_inputs), expected, strict=True)):
+                _assert_close(actual, eager, f"output {position} on {name}")
 
 
 def _assert_close(actual: torch.Tensor, expected: torch.Tensor, what: str) -> None:

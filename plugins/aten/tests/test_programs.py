@@ -27,11 +27,11 @@ def lowered(model: torch.nn.Module, args: tuple[Any, ...], dynamic_shapes: Any =
 def check(model: torch.nn.Module, *args: Any, others: tuple[Any, ...] = (), dynamic_shapes: Any = None) -> None:
     """Assert that the program gives on `args`, and on each of `others`, exactly what eager gives."""
     run = delegraph.load(lowered(model, args, dynamic_shapes), kernels=["aten"])
-    for given in (args, *others, args):
+    for inputs in (args, *others, args):
         with torch.no_grad():
-            expected = model(*given)
-        for actual, wanted in zip(pytree.tree_leaves(run(*given)), pytree.tree_leaves(expected), strict=True):
-            torch.testing.assert_close(actual, wanted, rtol=0, atol=0, equal_nan=True)
+            expected = model(*inputs)
+        for actual, eager in zip(pytree.tree_leaves(run(*inputs)), pytree.tree_leaves(expected), strict=True):
+            torch.testing.assert_close(actual, eager, rtol=0, atol=0, equal_nan=True)
 
 
 class Of(torch.nn.Module):
@@ -126,8 +126,8 @@ def test_models(name: str, tolerance: dict[str, float]) -> None:
     run = delegraph.load(lowered(model, args), kernels=[library])
     with torch.no_grad():
         expected = outputs(model(*args))
-    for actual, wanted in zip(outputs(run(*args)), expected, strict=True):
-        torch.testing.assert_close(actual, wanted, **tolerance)
+    for actual, eager in zip(outputs(run(*args)), expected, strict=True):
+        torch.testing.assert_close(actual, eager, **tolerance)
 
 
 # ---- operators of one's own --------------------------------------------------------------------------

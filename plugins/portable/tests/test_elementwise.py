@@ -49,7 +49,7 @@ def functional(op: str) -> Any:
 
 
 def expected(op: str, *args: Any, **kwargs: Any) -> list[torch.Tensor]:
-    """What torch gives, in the dtype that it gives it in; of halves, computed in float32 and rounded once."""
+    """Torch's results, in its dtypes; those of halves are computed in float32 and rounded once."""
     function = functional(op)
     result = function(*args, **kwargs)
     results = list(result) if isinstance(result, tuple) else [result]
@@ -63,18 +63,18 @@ def expected(op: str, *args: Any, **kwargs: Any) -> list[torch.Tensor]:
 
 
 def check(oracle: Oracle, op: str, *args: Any, **kwargs: Any) -> None:
-    wanted = expected(op, *args, **kwargs)
+    eager = expected(op, *args, **kwargs)
     for mode in oracle.modes:
-        for actual, want in oracle.results(op, args, kwargs, wanted, mode):
+        for actual, want in oracle.results(op, args, kwargs, eager, mode):
             _assert_same(actual, want, f"{op} ({mode}) on {args}, {kwargs}")
 
 
-def _assert_same(actual: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
-    assert actual.dtype == wanted.dtype
-    if wanted.dtype in (*FLOAT8, *WIDE_UNSIGNED):  # torch.testing knows no such dtype
-        exact = F64 if wanted.dtype in FLOAT8 else I64
-        actual, wanted = actual.to(exact), wanted.to(exact)
-    torch.testing.assert_close(actual, wanted, equal_nan=True, msg=lambda m: f"{what}:\n{m}")
+def _assert_same(actual: torch.Tensor, eager: torch.Tensor, what: str) -> None:
+    assert actual.dtype == eager.dtype
+    if eager.dtype in (*FLOAT8, *WIDE_UNSIGNED):  # torch.testing knows no such dtype
+        exact = F64 if eager.dtype in FLOAT8 else I64
+        actual, eager = actual.to(exact), eager.to(exact)
+    torch.testing.assert_close(actual, eager, equal_nan=True, msg=lambda m: f"{what}:\n{m}")
 
 
 # ---- one tensor --------------------------------------------------------------------------------------
@@ -135,36 +135,36 @@ def test_conversion(oracle: Oracle, source: torch.dtype, target: torch.dtype) ->
     x = special(source)
     if not target.is_floating_point and not target.is_complex and target != BOOL:
         x = of(0, 1, 3, 100).to(source)  # what does not fit an integer is undefined in C
-    wanted = (x.real if source.is_complex and not target.is_complex and target != BOOL else x).to(target)
-    (actual,) = oracle.kernel("aten::_to_copy.out", [to_numpy(x), False, None], [to_numpy(wanted)], "run")
-    _assert_same(to_torch(actual), wanted, f"{source} to {target}")
+    eager = (x.real if source.is_complex and not target.is_complex and target != BOOL else x).to(target)
+    (actual,) = oracle.kernel("aten::_to_copy.out", [to_numpy(x), False, None], [to_numpy(eager)], "run")
+    _assert_same(to_torch(actual), eager, f"{source} to {target}")
 
 
 @pytest.mark.parametrize("dtype", FLOAT8)
 def test_float8_is_moved_and_filled(oracle: Oracle, dtype: torch.dtype) -> None:
     x = special(dtype)[:16].reshape(4, 4)
     out = to_numpy(torch.zeros(4, 4).to(dtype))
-    for op, inputs, wanted in (
+    for op, inputs, eager in (
         ("aten::clone.out", [to_numpy(x), None], x),
         ("aten::permute_copy.out", [to_numpy(x), [1, 0]], x.t()),
         ("aten::where.self_out", [to_numpy(x == x), to_numpy(x), to_numpy(x)], x),
         ("aten::full.out", [[4, 4], 1.5], torch.full((4, 4), 1.5).to(dtype)),
     ):
         (actual,) = oracle.kernel(op, inputs, [out], "run")
-        _assert_same(to_torch(actual), wanted, op)
+        _assert_same(to_torch(actual), eager, op)
 
 
 def test_what_float8_e4m3fn_cannot_hold_becomes_its_largest_number(oracle: Oracle) -> None:
     """In torch all ways of writing it saturate: products, of matrices too, and values added in place."""
     x = of(400.0, -300.0, 2.0).to(torch.float8_e4m3fn)
     places = torch.zeros(3, dtype=I64)
-    for op, args, wanted in (
+    for op, args, eager in (
         ("aten::mul.out", [x, x], torch.mul(x, x)),
         ("aten::mm.out", [x[:, None], x[None]], x[:, None] @ x[None]),
         ("aten::index_put.out", [x, [places], x.abs(), True], x.index_put((places,), x.abs(), accumulate=True)),
     ):
         for mode in oracle.modes:
-            ((actual, want),) = oracle.results(op, args, {}, [wanted], mode)
+            ((actual, want),) = oracle.results(op, args, {}, [eager], mode)
             _assert_same(actual, want, f"{op} ({mode})")
     (lowest,) = oracle.kernel("aten::scalar_tensor.out", [-inf], [to_numpy(x[0])], "run")
     assert float(to_torch(lowest)) == -448
@@ -200,13 +200,13 @@ PAIRS: dict[str, tuple[torch.dtype, ...]] = {
 
 @pytest.mark.parametrize(("name", "dtype"), [(name, dtype) for name, dtypes in PAIRS.items() for dtype in dtypes])
 def test_pairs_of_dtypes(oracle: Oracle, name: str, dtype: torch.dtype) -> None:
-    for other in PAIRS[name]:
-        x, y = special(dtype), special(other)
+    for second in PAIRS[name]:
+        x, y = special(dtype), special(second)
         if name == "gcd.out":  # of the smallest integer torch gives a negative divisor
             x, y = (t[t != torch.iinfo(t.dtype).min] for t in (x, y))
-        wanted = expected(f"aten::{name}", x[:, None], y)
-        ((actual, want),) = oracle.results(f"aten::{name}", [x[:, None], y], {}, wanted, "run")
-        _assert_same(actual, want, f"{name} on {dtype} and {other}")
+        eager = expected(f"aten::{name}", x[:, None], y)
+        ((actual, want),) = oracle.results(f"aten::{name}", [x[:, None], y], {}, eager, "run")
+        _assert_same(actual, want, f"{name} on {dtype} and {second}")
 
 
 @pytest.mark.parametrize("name", ["mul.out", "div.out", "eq.Tensor_out", "ne.Tensor_out", "bitwise_xor.Tensor_out"])
@@ -226,8 +226,8 @@ def test_float8_pairs(oracle: Oracle, name: str, dtype: torch.dtype) -> None:
 def test_remainder_keeps_the_sign_of_its_zeros(oracle: Oracle, dtype: torch.dtype, divisor: float) -> None:
     x = special(dtype)
     x = x[x.abs() < 1e30]  # of quotients that overflow torch gives NaN
-    wanted = expected("aten::remainder.Scalar_out", x, divisor)
-    ((actual, want),) = oracle.results("aten::remainder.Scalar_out", [x, divisor], {}, wanted, "run")
+    eager = expected("aten::remainder.Scalar_out", x, divisor)
+    ((actual, want),) = oracle.results("aten::remainder.Scalar_out", [x, divisor], {}, eager, "run")
     _assert_same(actual, want, "remainder")
     if want.dtype.is_floating_point:
         assert torch.equal(torch.signbit(actual[want == 0]), torch.signbit(want[want == 0]))
@@ -255,9 +255,9 @@ def test_shift_by_a_number(oracle: Oracle, name: str, number: int) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_nextafter_steps_in_the_operands_dtype(oracle: Oracle, dtype: torch.dtype) -> None:
     x, y = of(1.0, -1.0, 0.0, inf, nan, 448.0, 1e-7), of(2.0, 0.0, 1.0, 0.0, 1.0, -inf, 0.0)
-    wanted = [torch.nextafter(x.to(dtype), y.to(dtype))]
+    eager = [torch.nextafter(x.to(dtype), y.to(dtype))]
     for mode in oracle.modes:
-        for actual, want in oracle.results("aten::nextafter.out", [x.to(dtype), y.to(dtype)], {}, wanted, mode):
+        for actual, want in oracle.results("aten::nextafter.out", [x.to(dtype), y.to(dtype)], {}, eager, mode):
             torch.testing.assert_close(actual, want, rtol=0, atol=0, equal_nan=True)
 
 
@@ -265,9 +265,9 @@ def test_nextafter_steps_in_the_operands_dtype(oracle: Oracle, dtype: torch.dtyp
 @pytest.mark.parametrize("exponents", [of(-1, 0, 3, 200, -300), of(1, 2, dtype=U8), of(2**32 + 1, 2**40)])
 def test_ldexp_is_exact(oracle: Oracle, dtype: torch.dtype, exponents: torch.Tensor) -> None:
     x = of(1.5, 1e-30, -3.0, 0.0, inf, nan).to(dtype)[:, None]
-    wanted = [torch.ldexp(*(t.clone() for t in torch.broadcast_tensors(x, exponents)))]
+    eager = [torch.ldexp(*(t.clone() for t in torch.broadcast_tensors(x, exponents)))]
     for mode in oracle.modes:
-        for actual, want in oracle.results("aten::ldexp.out", [x, exponents], {}, wanted, mode):
+        for actual, want in oracle.results("aten::ldexp.out", [x, exponents], {}, eager, mode):
             _assert_same(actual, want, "ldexp")
 
 
@@ -339,8 +339,8 @@ def test_one_to_any_power_is_one(oracle: Oracle, dtype: torch.dtype) -> None:
 def test_arange(oracle: Oracle, dtype: torch.dtype, bounds: tuple[float, float, float]) -> None:
     if dtype == U8:
         bounds = (abs(bounds[0]), *bounds[1:])
-    wanted = torch.arange(*bounds, dtype=dtype)
-    ((actual, want),) = oracle.results("aten::arange.start_out", list(bounds), {}, [wanted], "bind")
+    eager = torch.arange(*bounds, dtype=dtype)
+    ((actual, want),) = oracle.results("aten::arange.start_out", list(bounds), {}, [eager], "bind")
     _assert_same(actual, want, f"arange{bounds}")
 
 
@@ -406,8 +406,8 @@ def test_a_number_is_rounded_to_halves_where_torch_rounds_it(oracle: Oracle, nam
     """Compared with what torch makes of the halves themselves, not of wider ones."""
     x = of(0.3, 0.1, 0.7, 0.2, 1.1, 5.3, 2.9, 1.7, dtype=dtype)
     for number in (0.3, 0.7, 1.1):
-        wanted = functional(f"aten::{name}.Scalar_out")(x, number)
+        eager = functional(f"aten::{name}.Scalar_out")(x, number)
         alpha = [1] if name in ("add", "sub") else []
-        out = to_numpy(torch.zeros_like(wanted))
+        out = to_numpy(torch.zeros_like(eager))
         (out,) = oracle.kernel(f"aten::{name}.Scalar_out", [to_numpy(x), number, *alpha], [out], "run")
-        assert torch.equal(to_torch(out), wanted), number
+        assert torch.equal(to_torch(out), eager), number

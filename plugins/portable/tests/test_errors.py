@@ -1,4 +1,4 @@
-"""What kernels refuse: the error names the operator, the argument and what is wrong with it."""
+"""Arguments that kernels refuse: the error names the operator, the argument and what is wrong with it."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ def test_each_group_has_its_own_matrix(oracle: Oracle, dtype: torch.dtype, ends:
     rows = torch.randn(7, 4, generator=generator).to(dtype)
     weight = torch.randn(3, 4, 5, generator=generator).to(dtype)
     groups = [rows[start:end] @ weight[group] for group, (start, end) in enumerate(pairwise([0, *ends]))]
-    wanted = torch.cat([*groups, torch.zeros(7 - ends[-1], 5, dtype=dtype)])
+    expected = torch.cat([*groups, torch.zeros(7 - ends[-1], 5, dtype=dtype)])
     for offs in (torch.tensor(ends), torch.tensor(ends, dtype=torch.int32)):
         for mode in oracle.modes:
             place = strided if mode == "strided" else np.array
-            inputs = [place(to_numpy(one)) for one in (rows, weight, offs)]
-            (got,) = oracle.kernel(OPERATOR, inputs, [place(np.ones_like(to_numpy(wanted)))], mode)
-            torch.testing.assert_close(to_torch(got), wanted)
+            inputs = [place(to_numpy(tensor)) for tensor in (rows, weight, offs)]
+            (got,) = oracle.kernel(OPERATOR, inputs, [place(np.ones_like(to_numpy(expected)))], mode)
+            torch.testing.assert_close(to_torch(got), expected)
 
 
 ROWS, WEIGHT, OFFS = np.zeros((7, 4), np.float32), np.zeros((3, 4, 5), np.float32), np.array([1, 2, 3])

@@ -13,7 +13,8 @@ from delegraph.runtime import KernelRegistry
 from delegraph_portable import library
 
 EXECUTORCH = Path(__file__).with_name("executorch_operators.txt").read_text().split()
-"""What ExecuTorch 1.4.1 registers: portable kernels, three that only its optimized library has, the quantized ones."""
+"""The operators that ExecuTorch 1.4.1 registers: portable kernels, three that only its optimized library has, the
+quantized ones."""
 
 
 def test_every_operator_of_executorch_has_a_kernel() -> None:

@@ -33,10 +33,10 @@ def run(oracle: Oracle, op: str, inputs: list[Any], out: Tensor, mode: str) -> t
     return arrays, to_torch(result)
 
 
-def check(oracle: Oracle, op: str, inputs: list[Any], wanted: Tensor) -> None:
+def check(oracle: Oracle, op: str, inputs: list[Any], expected: Tensor) -> None:
     for mode in oracle.modes:
-        _, result = run(oracle, op, inputs, wanted, mode)
-        torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-6)
+        _, result = run(oracle, op, inputs, expected, mode)
+        torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-6)
 
 
 def attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float | None = None) -> Tensor:
@@ -53,51 +53,51 @@ def seen(start: int, causal: bool) -> Tensor:
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("start", [0, 5, PLACES - ROWS])
 def test_attention_over_what_is_in_the_cache(oracle: Oracle, start: int, causal: bool) -> None:
-    wanted = attention(QUERY, KEYS, VALUES, seen(start, causal))
-    check(oracle, "custom_sdpa", [QUERY, KEYS, VALUES, start, None, 0.0, causal, None], wanted)
+    expected = attention(QUERY, KEYS, VALUES, seen(start, causal))
+    check(oracle, "custom_sdpa", [QUERY, KEYS, VALUES, start, None, 0.0, causal, None], expected)
 
 
 def test_attention_with_a_mask_sees_all_places(oracle: Oracle) -> None:
     mask = torch.randn(ROWS, PLACES).masked_fill(torch.arange(PLACES) % 3 == 1, -math.inf)
-    wanted = attention(QUERY, KEYS, VALUES, mask, 0.3)
-    check(oracle, "custom_sdpa", [QUERY, KEYS, VALUES, 2, mask, 0.0, False, 0.3], wanted)
+    expected = attention(QUERY, KEYS, VALUES, mask, 0.3)
+    check(oracle, "custom_sdpa", [QUERY, KEYS, VALUES, 2, mask, 0.0, False, 0.3], expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_attention_of_halves(oracle: Oracle, dtype: torch.dtype) -> None:
     halves = [value.to(dtype) for value in (QUERY, KEYS, VALUES)]
-    wanted = attention(*(value.float() for value in halves), seen(5, True)).to(dtype)
+    expected = attention(*(value.float() for value in halves), seen(5, True)).to(dtype)
     for mode in oracle.modes:
-        _, result = run(oracle, "custom_sdpa", [*halves, 5, None, 0.0, True, None], wanted, mode)
-        torch.testing.assert_close(result, wanted)
+        _, result = run(oracle, "custom_sdpa", [*halves, 5, None, 0.0, True, None], expected, mode)
+        torch.testing.assert_close(result, expected)
 
 
 def test_a_cache_is_written(oracle: Oracle) -> None:
     for start in (0, 7, PLACES - ROWS):
-        wanted = KEYS.clone()
-        wanted[:, start : start + ROWS] = NEW_KEYS
+        expected = KEYS.clone()
+        expected[:, start : start + ROWS] = NEW_KEYS
         for mode in oracle.modes:
             (_, cache, _), _ = run(oracle, "update_cache", [NEW_KEYS, KEYS, start], torch.ones(1), mode)
-            torch.testing.assert_close(to_torch(cache), wanted)
+            torch.testing.assert_close(to_torch(cache), expected)
 
 
 def test_a_cache_is_written_at_places(oracle: Oracle) -> None:
     places = torch.tensor([[3, -1, 15], [0, 1, 2]])
-    wanted = KEYS.clone()
-    wanted[0, [3, 15]], wanted[1, :3] = NEW_KEYS[0, [0, 2]], NEW_KEYS[1]
+    expected = KEYS.clone()
+    expected[0, [3, 15]], expected[1, :3] = NEW_KEYS[0, [0, 2]], NEW_KEYS[1]
     for mode in oracle.modes:
         (_, cache, *_), _ = run(oracle, "update_cache_with_indices", [NEW_KEYS, KEYS, 0, places], torch.ones(1), mode)
-        torch.testing.assert_close(to_torch(cache), wanted)
+        torch.testing.assert_close(to_torch(cache), expected)
 
 
 def test_attention_that_writes_the_cache_first(oracle: Oracle) -> None:
     keys, values = KEYS.clone(), VALUES.clone()
     keys[:, 4 : 4 + ROWS], values[:, 4 : 4 + ROWS] = NEW_KEYS, NEW_VALUES
-    wanted = attention(QUERY, keys, values, seen(4, True))
+    expected = attention(QUERY, keys, values, seen(4, True))
     inputs = [QUERY, NEW_KEYS, NEW_VALUES, KEYS, VALUES, 4, ROWS, None, 0.0, True, None]
     for mode in oracle.modes:
-        after, result = run(oracle, "sdpa_with_kv_cache", inputs, wanted, mode)
-        torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-6)
+        after, result = run(oracle, "sdpa_with_kv_cache", inputs, expected, mode)
+        torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(to_torch(after[3]), keys)
         torch.testing.assert_close(to_torch(after[4]), values)
 
@@ -111,10 +111,10 @@ def test_attention_of_quantized_values(oracle: Oracle, heads_first: bool) -> Non
         integers = ((value / scale).round() + zero).clamp(-128, 127).to(torch.int8)
         reals.append((integers.float() - zero) * scale)
         parts.append([part.transpose(1, 2) if heads_first else part for part in (integers, zero, scale)])
-    wanted = attention(*reals, seen(5, True))
+    expected = attention(*reals, seen(5, True))
     values, grids = [integers for integers, *_ in parts], [part for _, *grid in parts for part in grid]
     inputs = [*values, 5, None, 0.0, True, None, *grids, heads_first]
-    check(oracle, "custom_quantized_sdpa", inputs, wanted.transpose(1, 2) if heads_first else wanted)
+    check(oracle, "custom_quantized_sdpa", inputs, expected.transpose(1, 2) if heads_first else expected)
 
 
 def hadamard(size: int) -> Tensor:
@@ -132,9 +132,9 @@ def test_the_hadamard_transform(oracle: Oracle, size: int) -> None:
 
 def test_the_hadamard_transform_of_28_times_a_power(oracle: Oracle) -> None:
     """Its rows are as long, and at right angles: it is a Hadamard matrix."""
-    _, made = run(oracle, "fast_hadamard_transform", [torch.eye(56)], torch.empty(56, 56), "contiguous")
-    torch.testing.assert_close(made @ made.T, 28 * torch.eye(56), rtol=1e-5, atol=1e-4)
-    assert made.abs().allclose(torch.tensor(math.sqrt(0.5)))
+    _, matrix = run(oracle, "fast_hadamard_transform", [torch.eye(56)], torch.empty(56, 56), "contiguous")
+    torch.testing.assert_close(matrix @ matrix.T, 28 * torch.eye(56), rtol=1e-5, atol=1e-4)
+    assert matrix.abs().allclose(torch.tensor(math.sqrt(0.5)))
 
 
 CALL = [QUERY, KEYS, VALUES, 0, None, 0.0, True, None]

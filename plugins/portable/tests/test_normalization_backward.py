@@ -18,9 +18,9 @@ F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float6
 MASKS = [[True, True, True], [True, False, False], [False, True, True], [True, False, True]]
 
 
-def _compare(oracle: Oracle, op: str, inputs: list[object], wanted: list[torch.Tensor], tolerance: float) -> None:
+def _compare(oracle: Oracle, op: str, inputs: list[object], expected: list[torch.Tensor], tolerance: float) -> None:
     for mode in oracle.modes:
-        for actual, want in oracle.results(op, inputs, {}, wanted, mode):
+        for actual, want in oracle.results(op, inputs, {}, expected, mode):
             torch.testing.assert_close(actual, want, rtol=tolerance, atol=tolerance)
 
 
@@ -56,8 +56,8 @@ def test_gradients_that_are_not_asked_for_are_left(oracle: Oracle, mask: list[bo
         outs,
         "bind",
     )
-    for actual, wanted, asked in zip(results, full, mask, strict=True):
-        np.testing.assert_allclose(actual, wanted.numpy() if asked else 7, rtol=1e-5, atol=1e-6)
+    for actual, expected, asked in zip(results, full, mask, strict=True):
+        np.testing.assert_allclose(actual, expected.numpy() if asked else 7, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [F32, F64, F16, BF16])
@@ -78,8 +78,8 @@ def test_channels_last_input(oracle: Oracle) -> None:
     grad, weight = torch.randn_like(x), torch.rand(4)
     _, mean, rstd = aten.native_group_norm(x, None, None, 2, 4, 15, 2, 1e-5)
     arguments = [grad, x, mean, rstd, weight, 2, 4, 15, 2, [True] * 3]
-    wanted = list(aten.native_group_norm_backward(*arguments))
-    _compare(oracle, "aten::native_group_norm_backward.out", arguments, wanted, 1e-5)
+    expected = list(aten.native_group_norm_backward(*arguments))
+    _compare(oracle, "aten::native_group_norm_backward.out", arguments, expected, 1e-5)
 
 
 def test_an_empty_batch_has_gradients_of_zero(oracle: Oracle) -> None:
@@ -97,8 +97,8 @@ def test_batch_norm_no_update(oracle: Oracle, dtype: torch.dtype, affine: bool) 
     x, mean, var = torch.randn(2, 3, 4, dtype=dtype), torch.randn(3, dtype=dtype), torch.rand(3, dtype=dtype)
     weight, bias = (torch.rand(3, dtype=dtype), torch.rand(3, dtype=dtype)) if affine else (None, None)
     arguments = [x, weight, bias, mean, var, 0.1, 1e-5]
-    wanted = list(aten._batch_norm_no_update(*arguments))
-    _compare(oracle, "aten::_batch_norm_no_update.out", arguments, wanted, 1e-5)
+    expected = list(aten._batch_norm_no_update(*arguments))
+    _compare(oracle, "aten::_batch_norm_no_update.out", arguments, expected, 1e-5)
 
 
 X = np.ones((2, 4), np.float32)

@@ -42,16 +42,18 @@ def quantized(*shape: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.randint(low, high + 1, shape, dtype=torch.int64).to(dtype)
 
 
-def check(oracle: Oracle, op: str, inputs: Sequence[Any], *wanted: torch.Tensor, rtol: float | None = None) -> None:
-    """Assert that the kernel of `op` gives `wanted` in every mode. A dtype among the inputs stands for its code."""
+def check(oracle: Oracle, op: str, inputs: Sequence[Any], *expected: torch.Tensor, rtol: float | None = None) -> None:
+    """Assert that the kernel of `op` gives `expected` in every mode. A dtype among the inputs stands for its code."""
     for mode in oracle.modes:
         place = strided if mode == "strided" else np.array
         arrays = [
             place(to_numpy(i)) if isinstance(i, torch.Tensor) else code(i) if isinstance(i, torch.dtype) else i
             for i in inputs
         ]
-        outs = [place(np.ones_like(to_numpy(w))) for w in wanted]
-        for actual, want in zip(oracle.kernel(f"quantized_decomposed::{op}", arrays, outs, mode), wanted, strict=True):
+        outs = [place(np.ones_like(to_numpy(w))) for w in expected]
+        for actual, want in zip(
+            oracle.kernel(f"quantized_decomposed::{op}", arrays, outs, mode), expected, strict=True
+        ):
             result = to_torch(actual)
             assert result.dtype == want.dtype
             if want.dtype in (*QUANTIZED, *FLOAT8):
@@ -69,22 +71,22 @@ def test_quantize_per_tensor(oracle: Oracle, dtype: torch.dtype, scale: float) -
     low, high = limits(dtype)
     for x in (TIES, torch.randn(3, 4, 5), torch.randn(4).to(F16), torch.randn(4).to(BF16), torch.zeros(0, 2)):
         for zero_point, bounds in ((0, (low, high)), (7, (max(low, -20), 20))):
-            wanted = reference.quantize_per_tensor(x, scale, zero_point, *bounds, dtype)
-            check(oracle, "quantize_per_tensor.out", [x, scale, zero_point, *bounds, dtype], wanted)
+            expected = reference.quantize_per_tensor(x, scale, zero_point, *bounds, dtype)
+            check(oracle, "quantize_per_tensor.out", [x, scale, zero_point, *bounds, dtype], expected)
             tensors = [x, torch.tensor([scale], dtype=F64), torch.tensor([zero_point])]
-            check(oracle, "quantize_per_tensor.Tensor_out", [*tensors, *bounds, dtype], wanted)
+            check(oracle, "quantize_per_tensor.Tensor_out", [*tensors, *bounds, dtype], expected)
 
 
 def test_quantize_to_int32_saturates(oracle: Oracle) -> None:
     """torch's reference wraps around: it clamps in float32, where the largest int32 is rounded up."""
     low, high = limits(I32)
     x = torch.tensor([1e30, -1e30, 1.0, 16777217.0, nan])
-    wanted = torch.tensor([high, low, 12, 167772165, 0], dtype=I32)
+    expected = torch.tensor([high, low, 12, 167772165, 0], dtype=I32)
     ((actual),) = oracle.kernel(
         "quantized_decomposed::quantize_per_tensor.out",
         [to_numpy(x), 0.1, 2, low, high, code(I32)], [np.zeros(5, np.int32)], "run",
     )  # fmt: skip
-    assert to_torch(actual)[[0, 1, 2, 4]].tolist() == wanted[[0, 1, 2, 4]].tolist()
+    assert to_torch(actual)[[0, 1, 2, 4]].tolist() == expected[[0, 1, 2, 4]].tolist()
     assert abs(int(actual[3]) - 167772162) <= 16  # as exact as float32
 
 
@@ -93,17 +95,17 @@ def test_quantize_to_int32_saturates(oracle: Oracle) -> None:
 def test_dequantize_per_tensor(oracle: Oracle, dtype: torch.dtype, out_dtype: torch.dtype | None) -> None:
     bounds = limits(dtype)
     for q in (quantized(3, 4, 5, dtype=dtype), quantized(dtype=dtype), quantized(0, 2, dtype=dtype)):
-        wanted = reference.dequantize_per_tensor(q, 0.1, 3, *bounds, dtype, out_dtype=out_dtype)
-        check(oracle, "dequantize_per_tensor.out", [q, 0.1, 3, *bounds, dtype, out_dtype], wanted)
+        expected = reference.dequantize_per_tensor(q, 0.1, 3, *bounds, dtype, out_dtype=out_dtype)
+        check(oracle, "dequantize_per_tensor.out", [q, 0.1, 3, *bounds, dtype, out_dtype], expected)
         tensors = [q, torch.tensor([0.1], dtype=F64), torch.tensor([3])]
-        check(oracle, "dequantize_per_tensor.Tensor_out", [*tensors, *bounds, dtype, out_dtype], wanted)
+        check(oracle, "dequantize_per_tensor.Tensor_out", [*tensors, *bounds, dtype, out_dtype], expected)
 
 
 @pytest.mark.parametrize("dtype", [F16, BF16])
 def test_dequantize_to_halves_rounds_once(oracle: Oracle, dtype: torch.dtype) -> None:
     q = quantized(50, dtype=I8)
-    wanted = reference.dequantize_per_tensor(q, 0.037, 3, -128, 127, I8).to(dtype)
-    check(oracle, "dequantize_per_tensor.out", [q, 0.037, 3, -128, 127, I8, dtype], wanted)
+    expected = reference.dequantize_per_tensor(q, 0.037, 3, -128, 127, I8).to(dtype)
+    check(oracle, "dequantize_per_tensor.out", [q, 0.037, 3, -128, 127, I8, dtype], expected)
 
 
 @pytest.mark.parametrize("dtype", [U8, I8, I16])
@@ -114,11 +116,11 @@ def test_per_channel(oracle: Oracle, dtype: torch.dtype, axis: int, precision: t
     x = torch.randn(3, 4, 5) * 5
     scales = torch.rand(x.shape[axis], dtype=precision) / 5 + 0.05
     zero_points = torch.randint(0, 9, (x.shape[axis],))
-    wanted = reference.quantize_per_channel(x, scales, zero_points, axis, low, high, dtype)
-    check(oracle, "quantize_per_channel.out", [x, scales, zero_points, axis, low, high, dtype], wanted)
+    expected = reference.quantize_per_channel(x, scales, zero_points, axis, low, high, dtype)
+    check(oracle, "quantize_per_channel.out", [x, scales, zero_points, axis, low, high, dtype], expected)
     for offsets in (zero_points, None):
-        real = reference.dequantize_per_channel(wanted, scales, offsets, axis, low, high, dtype)
-        check(oracle, "dequantize_per_channel.out", [wanted, scales, offsets, axis, low, high, dtype, None], real)
+        real = reference.dequantize_per_channel(expected, scales, offsets, axis, low, high, dtype)
+        check(oracle, "dequantize_per_channel.out", [expected, scales, offsets, axis, low, high, dtype, None], real)
 
 
 @pytest.mark.parametrize("dtype", [U8, I8])
@@ -128,21 +130,21 @@ def test_per_token(oracle: Oracle, dtype: torch.dtype, shape: tuple[int, ...]) -
     x = torch.randn(shape) * 5
     scales = torch.rand((*shape[:-1], 1), dtype=F64) / 5 + 0.05
     zero_points = torch.randint(0, 9, (*shape[:-1], 1))
-    wanted = reference.quantize_per_token(x, scales, zero_points, low, high, dtype)
-    check(oracle, "quantize_per_token.out", [x, scales, zero_points, low, high, dtype], wanted)
-    real = reference.dequantize_per_token(wanted, scales, zero_points, low, high, dtype, F32)
-    check(oracle, "dequantize_per_token.out", [wanted, scales, zero_points, low, high, dtype, F32], real)
+    expected = reference.quantize_per_token(x, scales, zero_points, low, high, dtype)
+    check(oracle, "quantize_per_token.out", [x, scales, zero_points, low, high, dtype], expected)
+    real = reference.dequantize_per_token(expected, scales, zero_points, low, high, dtype, F32)
+    check(oracle, "dequantize_per_token.out", [expected, scales, zero_points, low, high, dtype, F32], real)
 
 
 def test_ties_are_rounded_before_or_after_the_zero_point(oracle: Oracle) -> None:
     """Half to even: with an odd zero point the order matters, and per-token kernels have the other one."""
     x = torch.tensor([[0.5, 1.5, 2.5]])
-    one, three = torch.ones(1, dtype=F64), torch.tensor([3])
-    before = reference.quantize_per_channel(x, one, three, 0, -128, 127, I8)
-    after = reference.quantize_per_token(x, one[None], three[None], -128, 127, I8)
+    unit, three = torch.ones(1, dtype=F64), torch.tensor([3])
+    before = reference.quantize_per_channel(x, unit, three, 0, -128, 127, I8)
+    after = reference.quantize_per_token(x, unit[None], three[None], -128, 127, I8)
     assert before.tolist() != after.tolist()
-    check(oracle, "quantize_per_channel.out", [x, one, three, 0, -128, 127, I8], before)
-    check(oracle, "quantize_per_token.out", [x, one[None], three[None], -128, 127, I8], after)
+    check(oracle, "quantize_per_channel.out", [x, unit, three, 0, -128, 127, I8], before)
+    check(oracle, "quantize_per_token.out", [x, unit[None], three[None], -128, 127, I8], after)
 
 
 @pytest.mark.parametrize("group_size", [2, 4, 8, 100])
@@ -150,11 +152,11 @@ def test_per_channel_group(oracle: Oracle, group_size: int) -> None:
     x = torch.randn(3, 8) * 3
     groups = (3, max(8 // group_size, 1))
     scales, zero_points = torch.rand(groups) / 5 + 0.05, torch.randint(-3, 4, groups, dtype=I32)
-    wanted = reference.quantize_per_channel_group(x, scales, zero_points, -8, 7, I8, group_size)
-    check(oracle, "quantize_per_channel_group.out", [x, scales, zero_points, -8, 7, I8, group_size], wanted)
+    expected = reference.quantize_per_channel_group(x, scales, zero_points, -8, 7, I8, group_size)
+    check(oracle, "quantize_per_channel_group.out", [x, scales, zero_points, -8, 7, I8, group_size], expected)
     for offsets in (zero_points, None):
-        real = reference.dequantize_per_channel_group(wanted, scales, offsets, -8, 7, I8, group_size, F32)
-        inputs = [wanted, scales, offsets, -8, 7, I8, group_size, F32]
+        real = reference.dequantize_per_channel_group(expected, scales, offsets, -8, 7, I8, group_size, F32)
+        inputs = [expected, scales, offsets, -8, 7, I8, group_size, F32]
         check(oracle, "dequantize_per_channel_group.out", inputs, real)
 
 
@@ -170,14 +172,14 @@ TENSORS = [
 @pytest.mark.parametrize(("dtype", "bounds"), [(I8, (-128, 127)), (U8, (0, 255)), (I8, (-127, 127))])
 def test_choose_qparams(oracle: Oracle, x: torch.Tensor, dtype: torch.dtype, bounds: tuple[int, int]) -> None:
     for name in ("choose_qparams", "choose_qparams_symmetric"):
-        wanted = getattr(reference, name).tensor(x, *bounds, 1e-6, dtype)
-        check(oracle, f"{name}.Tensor_out", [x, *bounds, 1e-6, dtype], *wanted)
+        expected = getattr(reference, name).tensor(x, *bounds, 1e-6, dtype)
+        check(oracle, f"{name}.Tensor_out", [x, *bounds, 1e-6, dtype], *expected)
 
 
 @pytest.mark.parametrize("x", [t for t in TENSORS if t.ndim])
 def test_choose_qparams_per_token(oracle: Oracle, x: torch.Tensor) -> None:
-    wanted = reference.choose_qparams_per_token_asymmetric(x, I8)
-    check(oracle, "choose_qparams_per_token_asymmetric.out", [x, I8], *wanted)
+    expected = reference.choose_qparams_per_token_asymmetric(x, I8)
+    check(oracle, "choose_qparams_per_token_asymmetric.out", [x, I8], *expected)
 
 
 # ---- sums, embeddings and products -------------------------------------------------------------------
@@ -187,8 +189,8 @@ def test_add_is_what_dequantized_tensors_give(oracle: Oracle) -> None:
     a, b = quantized(3, 40, dtype=U8), quantized(3, 40, dtype=U8)
     left, right, out = (0.1, 3, 0, 255), (0.07, 100, 0, 255), (0.15, 40, 10, 200)
     total = reference.dequantize_per_tensor(a, *left, U8) + reference.dequantize_per_tensor(b, *right, U8)
-    wanted = reference.quantize_per_tensor(total, *out, U8)
-    check(oracle, "add.out", [a, *left, b, *right, *out], wanted)
+    expected = reference.quantize_per_tensor(total, *out, U8)
+    check(oracle, "add.out", [a, *left, b, *right, *out], expected)
 
 
 WEIGHT = quantized(6, 8, dtype=U8)
@@ -217,17 +219,20 @@ def test_embedding(oracle: Oracle, name: str, dtype: torch.dtype, groups: int | 
             for t in (scales, zero_points if zero_points is not None else torch.zeros(shape))]  # fmt: skip
     weight = WEIGHT.view(I8) if name == "embedding_byte" else WEIGHT
     for indices in (INDICES, INDICES.to(I32), torch.tensor(4), torch.zeros(0, dtype=torch.int64)):
-        wanted = ((rows - wide[1]) * wide[0])[indices.long()].to(dtype)
+        expected = ((rows - wide[1]) * wide[0])[indices.long()].to(dtype)
         inputs = [weight, scales, zero_points, *bounds, indices]
-        check(oracle, f"{name}.out", inputs, wanted)
-        check(oracle, f"{name}.dtype_out", [*inputs, dtype], wanted)
-        check(oracle, f"{name}.dtype_out", [*inputs, None], wanted)
+        check(oracle, f"{name}.out", inputs, expected)
+        check(oracle, f"{name}.dtype_out", [*inputs, dtype], expected)
+        check(oracle, f"{name}.dtype_out", [*inputs, None], expected)
 
 
 def test_embedding_of_unsigned_bytes(oracle: Oracle) -> None:
-    wanted = (WEIGHT.double() - 128)[INDICES].float() * 0.5
+    expected = (WEIGHT.double() - 128)[INDICES].float() * 0.5
     check(
-        oracle, "embedding_byte.out", [WEIGHT, torch.full((6,), 0.5), torch.full((6,), 128.0), 0, 255, INDICES], wanted
+        oracle,
+        "embedding_byte.out",
+        [WEIGHT, torch.full((6,), 0.5), torch.full((6,), 128.0), 0, 255, INDICES],
+        expected,
     )
 
 
@@ -239,18 +244,18 @@ def test_mixed_linear(oracle: Oracle, dtype: torch.dtype, groups: int | None) ->
     scales = torch.rand((6,) if groups is None else (6, groups)).to(dtype)
     size = 8 if groups is None else -(-8 // groups)
     wide = scales.double().reshape(6, -1).repeat_interleave(size, 1)[:, :8]
-    wanted = x.double() @ (weight.double() * wide).T
-    check(oracle, "mixed_linear.out", [x, weight, scales, None, None], wanted.to(dtype), rtol=1e-3)
-    check(oracle, "mixed_linear.out", [x, weight, scales, None, F32], wanted.float(), rtol=1e-5)
+    expected = x.double() @ (weight.double() * wide).T
+    check(oracle, "mixed_linear.out", [x, weight, scales, None, None], expected.to(dtype), rtol=1e-3)
+    check(oracle, "mixed_linear.out", [x, weight, scales, None, F32], expected.float(), rtol=1e-5)
 
 
 def test_mixed_mm(oracle: Oracle) -> None:
     x, weight, scales = torch.randn(5, 6), quantized(6, 8, dtype=I8), torch.rand(6)
     offsets = torch.randint(-4, 5, (6,)).float()
-    wanted = x.double() @ (weight.double() * scales.double()[:, None])
-    check(oracle, "mixed_mm.out", [x, weight, scales, None], wanted.float(), rtol=1e-5)
-    wanted = x.double() @ ((weight.double() - offsets.double()[:, None]) * scales.double()[:, None])
-    check(oracle, "mixed_mm.out", [x, weight, scales, offsets], wanted.float(), rtol=1e-5)
+    expected = x.double() @ (weight.double() * scales.double()[:, None])
+    check(oracle, "mixed_mm.out", [x, weight, scales, None], expected.float(), rtol=1e-5)
+    expected = x.double() @ ((weight.double() - offsets.double()[:, None]) * scales.double()[:, None])
+    check(oracle, "mixed_mm.out", [x, weight, scales, offsets], expected.float(), rtol=1e-5)
 
 
 # ---- refusals ----------------------------------------------------------------------------------------

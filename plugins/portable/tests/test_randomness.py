@@ -167,10 +167,10 @@ def test_equal_seeds_give_equal_numbers(oracle: Oracle, op: str, inputs: list[An
     delegraph_portable.manual_seed(7)
     again = draw(oracle, op, *inputs)
     delegraph_portable.manual_seed(8)
-    other = draw(oracle, op, *inputs)
+    second = draw(oracle, op, *inputs)
     assert np.array_equal(first, again)
     assert not np.array_equal(first, next_)
-    assert not np.array_equal(first, other)
+    assert not np.array_equal(first, second)
 
 
 def test_a_bound_call_draws_anew_each_time(oracle: Oracle) -> None:

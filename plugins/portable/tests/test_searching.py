@@ -125,9 +125,9 @@ def test_neighbours_of_a_vector_along_its_dim_have_the_planned_shapes(
 ) -> None:
     """torch plans places and counts, asked for or not, though eager torch leaves them empty."""
     x = of(1.0, 1.0, 2.0, 3.0, 3.0)
-    wanted = list(torch.unique_consecutive(x, return_inverse=True, return_counts=True, dim=0))
+    expected = list(torch.unique_consecutive(x, return_inverse=True, return_counts=True, dim=0))
     for mode in oracle.modes:
-        oracle.compare("aten::unique_consecutive.out", [x, inverse, counts, 0], {}, wanted, mode)
+        oracle.compare("aten::unique_consecutive.out", [x, inverse, counts, 0], {}, expected, mode)
 
 
 def test_unique_slices_at_edges(oracle: Oracle) -> None:

@@ -54,10 +54,10 @@ class LU:
 
     @property
     def _rows(self) -> Array:
-        """(*, m): the row of A that each row of L U is."""
+        """(*, m): for each row of L U, the number of the row of A that it equals."""
         *batch, k = self.pivots.shape
         rows = np.broadcast_to(np.arange(self.packed.shape[-2]), (*batch, self.packed.shape[-2])).copy()
-        for i in range(k):
+        for i in range(k):  # in the order of elimination: a row may be swapped more than once
             pivot = self.pivots[..., i, None]
             swapped = np.take_along_axis(rows, pivot, -1)
             np.put_along_axis(rows, pivot, rows[..., i, None].copy(), -1)
@@ -81,6 +81,7 @@ class LU:
     @property
     def sign(self) -> Array:
         """(*): the determinant of P."""
+        # Each swap of two rows changes the sign; a pivot that is its own row is none.
         swaps = np.count_nonzero(self.pivots != np.arange(self.pivots.shape[-1]), -1)
         return np.where(swaps % 2, -1, 1)
 
@@ -108,7 +109,7 @@ def _eliminate(a: Array) -> tuple[Array, Array, int]:
     packed, k, info = np.array(a), min(a.shape), 0
     for i in range(k):
         divisor = packed[i, i]
-        if divisor == 0:
+        if divisor == 0:  # the column below is left as it is, as getrf leaves it, which reports the first one
             info = info or i + 1
             continue
         packed[i + 1 :, i] /= divisor
@@ -122,7 +123,7 @@ Solver = Callable[[LU, Array], Array]
 def _solver(dtype: DType, left: bool = True, conjugate_transposed: bool = False) -> Solver:
     """(factors of A, B) -> X in A X = B, or in X A = B, with Aᴴ for A if `conjugate_transposed`."""
     getrs = lapack("getrs", dtype)
-    # X A = B is Aᴴ Xᴴ = Bᴴ
+    # X A = B is Aᴴ Xᴴ = Bᴴ: getrs then solves with the adjoint of the factors, and with A itself if both ask for Aᴴ.
     trans = 2 if conjugate_transposed == left else 0
 
     def solve_one(b: Array, packed: Array, pivots: Array) -> Array:
@@ -309,6 +310,7 @@ def det(context: Context, A: Array, result: Array, LU: Array, pivots: Array) -> 
 
     def function(a: Array) -> Sequence[Array]:
         factors, _ = factor(a)
+        # det A = det P det L det U, and L has ones on its diagonal.
         return np.prod(diagonal(factors.packed), -1) * factors.sign, factors.packed, factors.pivots + 1
 
     return results_call(function, (A,), outs)
@@ -327,6 +329,7 @@ def slogdet(context: Context, A: Array, sign: Array, logabsdet: Array, LU: Array
         factors, _ = factor(a)
         d = diagonal(factors.packed)
         magnitudes = np.abs(d).astype(real)
+        # d / |d| for each factor: signs, or complex units, multiply, and logarithms add up without an overflow.
         units = np.where(magnitudes == 0, 0, d / np.where(magnitudes == 0, 1, magnitudes))
         return np.prod(units, -1) * factors.sign, np.log(magnitudes).sum(-1), factors.packed, factors.pivots + 1
 

@@ -55,8 +55,8 @@ def test_a_model_runs_on_both_libraries() -> None:
         "special"
     }
     assert set(used.values()) == {"portable", "special"}
-    for actual, wanted in zip(module(AXES.numpy()), Volume()(AXES), strict=True):
-        np.testing.assert_allclose(actual, wanted.numpy(), rtol=1e-5, atol=1e-6)
+    for actual, expected in zip(module(AXES.numpy()), Volume()(AXES), strict=True):
+        np.testing.assert_allclose(actual, expected.numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_where_it_is_not_installed_lowering_and_loading_say_so() -> None:

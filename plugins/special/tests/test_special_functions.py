@@ -67,9 +67,9 @@ def run(oracle: Oracle, op: str, *inputs: Any, dtype: Any = np.float64) -> Array
 @pytest.mark.parametrize("name", ACCURACY)
 def test_accuracy(oracle: Oracle, name: str) -> None:
     function, x, relative, absolute = ACCURACY[name]
-    actual, wanted = run(oracle, f"{name}.out", x), exactly(function, x)
-    assert np.array_equal(np.isinf(actual), np.isinf(wanted))
-    np.testing.assert_allclose(actual, wanted, relative, max(absolute, 1e-300))
+    actual, expected = run(oracle, f"{name}.out", x), exactly(function, x)
+    assert np.array_equal(np.isinf(actual), np.isinf(expected))
+    np.testing.assert_allclose(actual, expected, relative, max(absolute, 1e-300))
 
 
 def test_the_quantile_is_the_inverse_of_the_distribution(oracle: Oracle) -> None:
@@ -88,15 +88,15 @@ def test_airy_far_out(oracle: Oracle) -> None:
 @pytest.mark.parametrize("n", [1, 2, 3, 7])
 def test_polygamma_is_accurate(oracle: Oracle, n: int) -> None:
     x = np.linspace(0.05, 60, 60)
-    wanted = exactly(lambda v: mp.polygamma(n, v), x)
-    np.testing.assert_allclose(run(oracle, "polygamma.out", n, x), wanted, 3e-15)
+    expected = exactly(lambda v: mp.polygamma(n, v), x)
+    np.testing.assert_allclose(run(oracle, "polygamma.out", n, x), expected, 3e-15)
 
 
 def test_zeta_is_accurate(oracle: Oracle) -> None:
     random = np.random.default_rng(0)
     s, q = random.uniform(1, 60, 60), random.uniform(0.01, 50, 60)
-    wanted = exactly(mp.zeta, s, q, digits=150)  # mpmath's are digits after the point
-    np.testing.assert_allclose(run(oracle, "special_zeta.out", s, q), wanted, 1e-14)
+    expected = exactly(mp.zeta, s, q, digits=150)  # mpmath's are digits after the point
+    np.testing.assert_allclose(run(oracle, "special_zeta.out", s, q), expected, 1e-14)
 
 
 @pytest.mark.parametrize(("low", "high"), [(1e-6, 1), (1, 20), (20, 100), (100, 1000)])

@@ -36,11 +36,11 @@ class CalcLowering(BackendDetails):
     @staticmethod
     def preprocess(edge_program, compile_specs):
         signature, weights = edge_program.graph_signature, {}
-        held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        attributes = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         names, steps = [], []
         for node in edge_program.graph.nodes:
-            if node.name in held:
-                weights[node.name] = edge_program.state_dict[held[node.name]].tolist()
+            if node.name in attributes:
+                weights[node.name] = edge_program.state_dict[attributes[node.name]].tolist()
             elif node.op == "placeholder":
                 names.append(node.name)
             elif node.op == "call_function":

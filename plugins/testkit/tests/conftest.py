@@ -43,7 +43,7 @@ class Installed:
     folder: Path
 
     def ran(self, name: str) -> tuple[Outcome, str]:
-        """What comes of a check of the half that runs, on programs that the sound calc has lowered."""
+        """The outcome of a check of the half that runs, on programs that the sound calc has lowered."""
         subject = Subject(Kind.BACKEND, "calc")
         check = replace(_check(subject, name), programs=SMALL)
         request = {"subject": subject.to_mapping(), "folder": str(self.folder), "check": asdict(check)}
@@ -51,13 +51,13 @@ class Installed:
         return Outcome(answer["outcome"]), answer["detail"]
 
     def result(self, name: str, kind: Kind = Kind.BACKEND, programs: Any = None, **claims: Any) -> Result:
-        """What comes of a check that may lower programs first (only `programs`, if given), in this process."""
+        """The outcome of a check that may lower programs first (only `programs`, if given), in this process."""
         with self.session(kind, (InThisProcess(), InThisProcess()), **claims) as session:
             check = _check(session.subject, name)
             return session.result(check if programs is None else replace(check, programs=programs))
 
     def isolated(self, name: str, limit: float = 60.0, kind: Kind = Kind.BACKEND) -> Result:
-        """What comes of a check in processes of their own."""
+        """The outcome of a check in a process of its own."""
         with self.session(kind, None, limit) as session:
             return session.result(_check(session.subject, name))
 

@@ -245,8 +245,8 @@ def test_a_fault_at_run_time_is_caught(install: Install, check: str, change: Any
 
 @pytest.mark.parametrize(("check", "changes", "message"), AHEAD)
 def test_a_fault_ahead_of_time_is_caught(install: Install, check: str, changes: Any, message: str) -> None:
-    one = {"what_is_left_has_a_reason": "perceptron", "diamond_is_cut": "diamond"}
-    programs = (one.get(check.partition("/")[2], "arithmetic"),) if check.startswith("partitions/") else None
+    program_of = {"what_is_left_has_a_reason": "perceptron", "diamond_is_cut": "diamond"}
+    programs = (program_of.get(check.partition("/")[2], "arithmetic"),) if check.startswith("partitions/") else None
     claims = {"operators": {"nn.functional.relu": ["float32"]}, "features": ["dynamic_shapes"]}
     result = install(**changes).result(check, programs=programs, **claims)
     assert result.outcome is Outcome.FAILED

@@ -150,8 +150,8 @@ PARTITIONERS = [
 
 @pytest.mark.parametrize(("check", "changes", "message"), PARTITIONERS)
 def test_a_fault_of_a_partitioner(install: Install, check: str, changes: Any, message: str) -> None:
-    one = {"what_is_left_has_a_reason": "perceptron", "diamond_is_cut": "diamond"}
-    programs = (one.get(check.partition("/")[2], "arithmetic"),) if check.startswith("partitions/") else None
+    program_of = {"what_is_left_has_a_reason": "perceptron", "diamond_is_cut": "diamond"}
+    programs = (program_of.get(check.partition("/")[2], "arithmetic"),) if check.startswith("partitions/") else None
     result = install(**changes).result(check, Kind.PARTITIONER, programs, features=["dynamic_shapes"])
     assert result.outcome is Outcome.FAILED
     assert message in result.detail

@@ -79,8 +79,8 @@ class InstructionCheck:
         )
 
     def _is_checked(self, call: KernelCall) -> bool:
-        """Not what the runtime does itself, and what leaves its result as it is, which is what `empty` is for; and only
-        if the call says what its results are."""
+        """Whether a call is watched: not the runtime's own operators, nor those that leave their result as it is, as
+        `empty` does; and only if the call names its results."""
         operator = self._plan.operators[call.op_index]
         is_empty = operator.name.partition("::")[2].lstrip("_").removeprefix("new_").startswith("empty")
         return str(operator) not in BUILT_IN and not is_empty and any(result_tensors(call.args, self._plan.values))

@@ -1,7 +1,7 @@
 """Instruction records + values + kernels + delegates -> bound calls in blocks.
 
 Every instruction becomes a call without arguments. If all its arguments are fixed they are put into it here; the rest
-are gathered from the value table when it runs. See `executor.py` for what runs them.
+are gathered from the value table when it runs. `executor.py` runs them.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def resolve_kernels(plan: ExecutionPlan, registry: KernelRegistry) -> dict[Need,
 
 
 class Binder:
-    """Binds the instructions of one plan. `bind` is the table of what each kind of instruction becomes."""
+    """Binds the instructions of one plan. `bind` makes the call of each kind of instruction."""
 
     def __init__(
         self,

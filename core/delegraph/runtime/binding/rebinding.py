@@ -28,7 +28,7 @@ KEPT: Final = 4
 def bound_by_address(
     slots: list[Any], indices: Sequence[int], moving: Sequence[int], bind: Callable[[Sequence[Any]], BoundCall]
 ) -> BoundCall:
-    """A call with what stands in `slots` at `indices`. Those at positions `moving` are arrays of one shape and layout
+    """A call with the arguments in `slots` at `indices`. Those at positions `moving` are arrays of one shape and layout
     each; all others are the same in every run. `bind(args)` gives a call with the arguments in it.
     """
     gather = gatherer(indices)

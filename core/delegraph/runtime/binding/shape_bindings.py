@@ -2,7 +2,7 @@
 
 A method whose shapes change gathers the arguments of each instruction when it runs, and a kernel works out its output's
 shape each time. After a run all shapes are known; they hold for every call whose inputs have the same ones, unless a
-shape depends on what is in a tensor. So the second run in a row with the same shapes is followed by binding all
+shape depends on a tensor's content. So the second run in a row with the same shapes is followed by binding all
 instructions to the arrays as they are now:
 
     dynamic:  gather(slots) -> kernel(context, *arrays) -> resize(out, shape)
@@ -126,7 +126,7 @@ class ShapeBindings:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """Blocks, and what stood in the slots when they were bound."""
+    """Blocks, and the values in the slots when they were bound."""
 
     blocks: tuple[Block, ...]
     arrays: list[tuple[MovingTensor, Array | None]]
@@ -143,7 +143,7 @@ class _Bound:
             items[:] = content
 
 
-# ---- what stands still while shapes do -------------------------------------------------------------
+# ---- values that stay while shapes do --------------------------------------------------------------
 
 
 def unsettled_values(plan: ExecutionPlan, values: ValueTable) -> set[int]:
@@ -167,7 +167,7 @@ def unsettled_values(plan: ExecutionPlan, values: ValueTable) -> set[int]:
 
     # A value that two instructions replace (a loop's counter) has no content that holds for the whole run.
     computed = [(sources, result) for sources, result in _of_shapes(plan) if replaced[result] == 1]
-    # What is computed of settled values is settled, in however many steps.
+    # Results of settled arguments are settled, in however many steps.
     while settled_results := {
         result for sources, result in computed if result not in settled and all(map(stands_still, sources))
     }:
@@ -191,7 +191,7 @@ def _of_shapes(plan: ExecutionPlan) -> Iterator[tuple[Sequence[int], int]]:
 
 
 class SettledValues(ValueTable):
-    """The value table `values`, of which only `unsettled` vary: to bind to what stands in the slots now."""
+    """The value table `values`, of which only `unsettled` vary: for binding to the values in the slots."""
 
     def __init__(self, values: ValueTable, unsettled: set[int]) -> None:
         slots, moving = values.slots, values.moving
@@ -244,8 +244,8 @@ class SettledBinder(Binder):
         self.delegate_context = context
 
     def bind(self, instruction: Instruction) -> BoundCall:
-        """As `Binder.bind`; what did not run, or runs several times with other shapes, may refuse what stands here now,
-        in its own words, and becomes a call that goes on dynamically.
+        """As `Binder.bind`; an instruction that did not run, or runs several times with other shapes, may refuse the
+        values in the slots, by any error, and becomes a call that goes on dynamically.
         """
         try:
             return super().bind(instruction)
@@ -261,11 +261,11 @@ class SettledBinder(Binder):
         return _nothing if self.values.fixed(args[-1:]) else super().scalar_op(name, op, args)
 
     def view(self, args: Arguments) -> BoundCall:
-        """A view of what stands still is there already."""
+        """A view of a settled tensor is there already."""
         return _nothing if self.values.fixed(args[-1:]) else super().view(args)
 
     def delegate(self, call: DelegateCall) -> BoundCall:
-        """A delegate may have state, so it is not called twice: what it resized is looked at when it is done."""
+        """A delegate may have state, so it is not called twice: its outputs' shapes are checked afterwards."""
         values, slots = self.values, self.slots
         expected = [(index, slots[index]) for index in call.args if index in values.moving and values.fixed((index,))]
         if not expected:

@@ -1,4 +1,4 @@
-"""MethodContract -> checks of a call's shapes, bound at load: what the program assumes of its inputs, or an error.
+"""MethodContract -> checks of a call's shapes, bound at load: the inputs are as the program assumes, or an error.
 
 Shapes that passed are remembered, so that a call whose shapes were seen before costs one look-up.
 """
@@ -55,7 +55,7 @@ def _fits(dims: Dims, sizes: tuple[int, ...]) -> bool:
 
 
 def shape_fault(shape: tuple[int, ...], dims: Dims) -> str:
-    """Which dim of `shape` is not allowed, and what is; "" if all are."""
+    """The dim of `shape` that is not allowed, and its allowed sizes, in words; "" if all are."""
     if len(shape) != len(dims):
         return f"it has {len(shape)} dims, not {len(dims)}"
     for position, (size, dim) in enumerate(zip(shape, dims, strict=True)):
@@ -72,7 +72,7 @@ def shape_fault(shape: tuple[int, ...], dims: Dims) -> str:
 
 
 def relation_check(relations: Sequence[Expression], names: Callable[[], Sequence[str]]) -> RelationCheck:
-    """One check for all of `relations`; `names` gives what messages call the inputs."""
+    """One check for all of `relations`; `names` gives the inputs' names for messages."""
     conditions = [(relation, _condition(relation)) for relation in relations]
     passed: set[Shapes] = set()
 

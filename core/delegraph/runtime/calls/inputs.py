@@ -29,7 +29,7 @@ InputSetter: TypeAlias = Callable[[object], None]
 def input_setter(
     values: ValueTable, index: int, dims: Dims | None = None, *, views: Sequence[int] = (), changed: bool = False
 ) -> InputSetter:
-    """The setter of the input whose value is `index`; `dims` say what its sizes may be, None: up to those in the file.
+    """The setter of the input whose value is `index`; `dims` are its allowed sizes, None: up to those in the file.
 
     `views` are other values that show it. `changed` says that the program writes into the caller's own array.
 
@@ -121,7 +121,7 @@ def _put_home(values: ValueTable, group: Sequence[int], array: Array) -> None:
 
 
 def _copying(destination: Array, check: Callable[[object], Array]) -> InputSetter:
-    """Copies into a planned tensor of static shape; what most calls give is known to fit at a glance."""
+    """Copies into a planned tensor of static shape; the arguments of most calls are known to fit at a glance."""
     dtype, shape = destination.dtype, destination.shape
 
     def copy(value: object) -> None:

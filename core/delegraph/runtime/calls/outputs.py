@@ -80,7 +80,7 @@ class Outputs:
             self._values.place(tensor, tensor.over(memory, offset))
 
     def deliver(self, targets: Targets) -> None:
-        """After a run: copy what was not written into the caller's arrays itself. Raises `InvalidArgument`."""
+        """After a run: copy the outputs that are not in the caller's arrays already. Raises `InvalidArgument`."""
         if self._fixed is not None and targets.take_all:
             for array, output in zip(targets.arrays, self._fixed, strict=True):
                 array[...] = output  # type: ignore[index]

@@ -157,7 +157,7 @@ def _parse(node: dict[str, Any], depth: int = 0) -> TreeSpec:
 
 
 def _check(spec: TreeSpec) -> None:
-    """Raise unless every child has a place of its own in what is built of `spec`."""
+    """Raise unless every child has a place of its own in the structure of `spec`."""
     if spec.keys is not None and len(spec.keys) != len(spec.children):
         raise ValueError(f"{len(spec.keys)} keys for {len(spec.children)} children")
     keys = (*(spec.keys or ()), *spec.absent_keys)

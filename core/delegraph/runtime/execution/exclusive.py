@@ -1,8 +1,8 @@
-"""Who uses a Method: one thread at a time, and never one that an interrupt took out of it.
+"""The lock of a Method: one thread at a time uses it, and none that an interrupt took out of it keeps it.
 
 An interrupt (Ctrl-C) may fall between any two steps of the interpreter, also between taking a lock and the `try` that
-gives it back. So what is taken here is only a note, and whoever finds another's note looks whether that one is at work
-still: whether a call of the Method is on its stack. That is looked up only where the call would be refused otherwise.
+gives it back. So a call leaves only a note, and a thread that finds another's note looks whether the other
+still has a call of the Method on its stack. It looks only where it would be refused otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Exclusive"]
 
 
 class Exclusive:
-    """A context in which at most one call is at a time. `what` is it that is used, and `remedy` is for who may not.
+    """A context in which at most one call is at a time. `what` names the thing in use, `remedy` is for others.
 
     The function that enters it keeps the object whose attribute `_alone` this is as its own `self`. Entering raises
     `InvalidState` while another call is inside; it never waits.

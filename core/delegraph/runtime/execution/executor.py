@@ -45,7 +45,7 @@ class ShapesChanged(Exception):
 
 
 FaultOf = Callable[[int, int, Exception], RuntimeFault]
-"""(chain, instruction, what was raised) -> the fault that says where it was."""
+"""(chain, instruction, exception) -> the fault that names the place."""
 
 
 def run(
@@ -59,7 +59,7 @@ def run(
 ) -> None:
     """Run from call `call_index` of block `position` to the end; `visited` gets the blocks that ran.
 
-    Raises what `fault_of` makes of a failure, of `stop`, or of a limit.
+    Raises the fault that `fault_of` makes of a failure, of `stop`, or of a limit.
     """
     left = inf if limits.instructions is None else limits.instructions
     while position < len(blocks):

@@ -32,7 +32,7 @@ from delegraph.runtime.execution.limits import Limits
 __all__ = ["WATCH", "Runs", "Stop", "time_exceeded"]
 
 Cancel = Callable[[bool], object]
-"""Tells an engine to stop what it does (True), or that this is over (False)."""
+"""Tells an engine to stop its work (True), or that the stop is over (False)."""
 
 
 class Stop:

@@ -38,7 +38,7 @@ LOAD_METHOD = "Method::load"
 LOAD_DELEGATE = "Delegate::init"
 EXECUTE = "Method::execute"
 NOWHERE = (-1, -1)
-"""The place of what runs outside of instructions."""
+"""The place of events outside of instructions."""
 
 
 class DebugLevel(IntEnum):
@@ -122,14 +122,14 @@ class EventTracer:
         self._deferred: list[_Deferred] = []
         self._deferred_into: EventBlock | None = None
         self.place = NOWHERE
-        """Chain and instruction of what runs now."""
+        """Chain and instruction that run now."""
         self._value_bytes = 0
         self._ticks = platform.current_ticks
         self._ns_per_tick = platform.ns_per_tick
 
     @property
     def blocks(self) -> list[EventBlock]:
-        """The blocks so far, complete: what was deferred is in them."""
+        """The blocks so far, complete: deferred reports are in them."""
         deferred, self._deferred = self._deferred, []
         now = self.place
         try:
@@ -140,9 +140,9 @@ class EventTracer:
         return self._blocks
 
     def defer(self, report: Callable[[], object]) -> None:
-        """Call `report`, once, before somebody reads the events: what it logs belongs where `defer` was called.
+        """Call `report`, once, before somebody reads the events: its events belong where `defer` was called.
 
-        For backends that know what happened in an execution some time after it.
+        For backends that learn the events of an execution only after it.
         """
         self._deferred.append((self._block, self.place, report))
 
@@ -166,7 +166,7 @@ class EventTracer:
         delegate_debug_id: int | str | None = None,
         metadata: bytes = b"",
     ) -> Iterator[None]:
-        """Time the body of a `with` statement. Backends use it with `delegate_debug_id` for what they do inside."""
+        """Time the body of a `with` statement. Backends use it with `delegate_debug_id` for their own steps."""
         start = self.now()
         try:
             yield
@@ -231,7 +231,7 @@ class EventTracer:
 
 
 _Deferred: TypeAlias = tuple[EventBlock, tuple[int, int], Callable[[], object]]
-"""The block and the place of what is reported later, and the call that reports it."""
+"""The block and the place of a deferred report, and the call that makes it."""
 
 
 class InstructionTracer:
@@ -244,7 +244,7 @@ class InstructionTracer:
         self._written = values_written(plan)
 
     def around(self, finish: Callable[[Call, int, int], Call]) -> Callable[[Call, int, int], Call]:
-        """`finish`, and then time the call and keep what it writes, if the tracer wants intermediate outputs."""
+        """`finish`, and then time the call and keep the values that it writes, if the tracer wants them."""
         return lambda call, chain, instruction: self._traced(finish(call, chain, instruction), chain, instruction)
 
     def _traced(self, call: Call, chain: int, instruction: int) -> Call:

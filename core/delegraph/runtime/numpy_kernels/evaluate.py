@@ -59,7 +59,7 @@ def ufunc_call(
 
 @dataclass(frozen=True, slots=True)
 class StagingBuffer:
-    """A tensor, and what a function sees of it: itself (a view), or a buffer of the dtype and layout that it needs.
+    """A tensor, and the array that a function computes on: the same, or a buffer of the dtype and layout that it needs.
 
     `tensor` and `buffer` have one shape; they are one object if nothing is to be copied.
     """

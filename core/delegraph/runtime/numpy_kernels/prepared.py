@@ -84,7 +84,7 @@ def content_dependent_kernel(library: KernelLibrary, *operators: str) -> Callabl
 
 
 def when_constant(context: Context, function: Callable[..., _T], *arrays: Array | None) -> Callable[[], _T]:
-    """`function(*arrays)`: computed now if every array is constant, else at each call of what is returned."""
+    """`function(*arrays)`: computed now if every array is constant, else at each call of the returned function."""
     if not all(array is None or context.is_constant(array) for array in arrays):
         return lambda: function(*arrays)
     value = function(*arrays)

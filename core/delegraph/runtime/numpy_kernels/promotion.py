@@ -149,12 +149,12 @@ def _complex_type(result: DType, lower: DType) -> DType:
 
 
 def float_type(dtype: DType) -> DType:
-    """`dtype`, or float32 for integers and bool: what torch's true division and transcendental functions give."""
+    """`dtype`, or float32 for integers and bool: the dtype of torch's true division and transcendental functions."""
     return FLOAT32 if is_integral(dtype) else dtype
 
 
 def sum_type(dtype: DType) -> DType:
-    """`dtype`, or int64 for integers and bool: what torch's sums and products give."""
+    """`dtype`, or int64 for integers and bool: the dtype of torch's sums and products."""
     return INT64 if is_integral(dtype) else dtype
 
 

@@ -79,7 +79,7 @@ def reduced(shape: Shape, axes: Shape, keepdim: bool) -> Shape:
 
 
 def full_shape(size: Sequence[int], numel: int, name: str = "size") -> Shape:
-    """`size` with a -1 replaced by what `numel` leaves for it."""
+    """`size` with a -1 replaced by the size that makes `numel` elements."""
     if size.count(-1) > 1 or any(s < -1 for s in size):
         raise InvalidArgument(f"argument {name!r} is no shape: {list(size)}")
     known = math.prod(s for s in size if s != -1)

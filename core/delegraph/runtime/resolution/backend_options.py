@@ -1,6 +1,6 @@
 """Options by backend, as a caller names backends -> options by the ids of a program's backends.
 
-A backend has an id, which stands in the file, and a name, its partitioner's, which is what lowering calls it:
+A backend has an id, which stands in the file, and a name, its partitioner's, which users write to lower:
 `CpuBackend` and `cpu`. Both are accepted. That they belong together the metadata of their distribution says, so that
 nothing of the AOT half is imported.
 """

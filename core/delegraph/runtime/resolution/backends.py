@@ -17,7 +17,7 @@ GROUP: Final = "delegraph.backends"
 
 
 class BackendRegistry:
-    """Backends by id: `overrides`, then what `plugins` offers. Imports a backend when it is asked for."""
+    """Backends by id: `overrides`, then those of `plugins`. Imports a backend when it is asked for."""
 
     def __init__(self, plugins: PluginRegistry, overrides: Mapping[str, BackendInterface] | None = None) -> None:
         self.plugins = plugins

@@ -42,7 +42,7 @@ from delegraph.tables import printable
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """An initialised blob: what a `DelegateCall` calls. The hooks are the backend's, tools' wrappers around them."""
+    """An initialised blob, which a `DelegateCall` calls. The hooks are the backend's, tools' wrappers around them."""
 
     backend_id: str
     handle: Handle
@@ -71,10 +71,10 @@ def load_delegates(
     release: Callable[[Buffer], None],
     like: Sequence[Delegate] = (),
 ) -> tuple[tuple[Delegate, ...], Callable[[], None]]:
-    """All delegates of `plan`, and the call that destroys them. `context_for(backend_id)` is what `init` gets; blobs
-    that a backend does not keep are handed to `release`. `like` are those of another session, loaded in the same way.
+    """All delegates of `plan`, and the call that destroys them. `context_for(backend_id)` is the context for `init`;
+    blobs that a backend does not keep are passed to `release`. `like` are those of another session, loaded likewise.
 
-    Raises `BackendMissing` (one for all that are missing), `DelegateInvalidCompatibility`, or what an `init` raises;
+    Raises `BackendMissing` (one for all that are missing), `DelegateInvalidCompatibility`, or the error of an `init`;
     those that were initialised before are then destroyed.
     """
     backends = find_backends(plan, registry)

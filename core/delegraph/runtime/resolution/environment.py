@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Explicit choices; whatever is None is what is installed.
+    """Explicit choices; None stands for everything that is installed.
 
     `kernels` are libraries or their names, in order of preference, or such orders by operator; `backends` are used for
     their ids in place of installed ones; `plugins` is where installed ones are found (None: the process's registry).
-    `check` says whether calls are watched (`checking.py`; None: as the environment variable does). `prefer` is what
-    made `plugins` of the process's registry, if it did; such an environment can be sent to another process.
+    `check` says whether calls are watched (`checking.py`; None: as the environment variable does). `prefer` are the
+    preferences that made `plugins` of the process's registry; such an environment can be sent to another process.
     """
 
     kernels: KernelOrder | None = None

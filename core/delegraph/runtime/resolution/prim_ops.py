@@ -70,7 +70,7 @@ def _as_doubles(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], boo
 
 
 def _to_int(function: Callable[[float], float]) -> Callable[[float], int]:
-    """An int of what `function` gives. Raises `InvalidArgument` for what has no place in 64 bits."""
+    """The result of `function` as an int. Raises `InvalidArgument` if it does not fit into 64 bits."""
 
     def converted(value: float) -> int:
         if not -(2.0**63) <= value < 2.0**63:  # NaN neither
@@ -150,7 +150,7 @@ def _choose(condition: bool, yes: Any, no: Any) -> Any:
 
 
 LOCAL_SCALAR_DENSE: Final = "aten::_local_scalar_dense"
-"""The one scalar operator that looks at what is in a tensor."""
+"""The only scalar operator that reads a tensor's content."""
 
 OF_SHAPE: Final = frozenset({"aten::sym_size.int", "aten::sym_numel"})
 """Those that look at a tensor's shape."""
@@ -198,7 +198,7 @@ def et_copy_index(context: KernelContext, copy_to: Array, copy_from: Array, inde
 
 
 def view_shape(tensor: Array, sizes: Sequence[int]) -> Shape:
-    """`sizes` with a -1 replaced by what is left of the tensor's elements. Raises `InvalidArgument`."""
+    """`sizes` with a -1 replaced by the size that keeps the number of elements. Raises `InvalidArgument`."""
     shape = tuple(sizes)
     if shape.count(-1) == 1:
         known = -math.prod(shape)

@@ -2,7 +2,7 @@
 
 Planned memory is reused: behind an input's last use other tensors lie over it, and a static view is just a second value
 over the same bytes. So a tensor moves out of its place together with the values that show the same content, and only
-where every use of those bytes is known to mean either that content or what is written there later:
+where every use of those bytes is known to mean either that content or a later write there:
 
     input x [0, 64)     read by 0                            moves to the caller's array,
     view v  [0, 64)     read by 1, written by nobody         and v with it;
@@ -43,7 +43,7 @@ onnxruntime 1.23 and NumPy 2.4. Smaller ones are copied."""
 
 @dataclass(frozen=True, slots=True)
 class Borrowing:
-    """Where a method's inputs are read and what its outputs are.
+    """The places where a method's inputs are read, and whose memory its outputs are in.
 
     inputs: "copy" copies all into the method's own memory. "borrow" reads them where the caller has them, if nothing
         writes there: during the call, or with `set_inputs` until inputs are set again. "auto" does so during a call

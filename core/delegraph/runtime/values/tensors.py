@@ -66,7 +66,7 @@ def _list_to_torch(value: Any) -> Any:
 
 
 def _from_subclass(array: Array) -> Array:
-    """The plain array: what a subclass does to functions of NumPy's is not asked for here."""
+    """The plain array: a subclass may change what NumPy's functions do, which is not asked for here."""
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         raise InvalidArgument("the array has masked elements; pass array.filled(value)")
     return array.view(np.ndarray)

@@ -1,4 +1,4 @@
-"""The values of a loaded method: what stands for each value of the plan now.
+"""The value table of a loaded method: the current array, number or list of each value of the plan.
 
 A value is *fixed* if one object stands for it in every run: constants, planned tensors of static shape (an array over
 their place in planned memory), scalars that nothing writes. All others *vary*: tensors whose shape or memory
@@ -126,9 +126,9 @@ class MovingTensor:
 
 
 class ValueTable:
-    """`slots[i]` is what stands for value `i` of `records` now; `varying` are the indices of values that vary.
+    """`slots[i]` is the current value `i` of `records`; `varying` are the indices of values that vary.
 
-    `moving` holds the varying tensors. Lists of values are Python lists of what stands for their items. `allocate`
+    `moving` holds the varying tensors. Lists of values are Python lists of their items' current values. `allocate`
     gives memory to tensors that are not planned; those without an upper bound may have `unbounded_bytes` together.
     """
 

@@ -120,10 +120,10 @@ class WriteCheck:
             self._require_not_the_callers(call.move_to)
 
 
-# ---- what scalar operators give ----------------------------------------------------------------------
+# ---- kinds of scalar operators' results --------------------------------------------------------------
 
 ResultKind: TypeAlias = Callable[[Sequence[Value]], "type[Any] | None"]
-"""The kind of a call's result, by what it is called with; None for what the operator refuses when it runs."""
+"""The kind of a call's result, by its arguments; None for arguments that the operator refuses when it runs."""
 
 
 def _always(kind: type[Any]) -> ResultKind:
@@ -147,7 +147,7 @@ def _as_element(operands: Sequence[Value]) -> type[Any] | None:
 
 
 def _as_branches(operands: Sequence[Value]) -> type[Any] | None:
-    """Of `sym_ite`: what both of its values are; if they differ, or are no scalars, nothing that has a place."""
+    """Of `sym_ite`: the kind of both of its values; if they differ, or are no scalars, no kind that has a place."""
     kinds = set(map(type, operands[1:]))
     return kinds.pop() if len(kinds) == 1 and kinds <= {Int, Double, Bool} else type(None)
 

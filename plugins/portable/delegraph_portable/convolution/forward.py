@@ -115,6 +115,7 @@ def pad_call(context: Context, g: Geometry, x: Array) -> tuple[Array, BoundCall]
         return x, nothing
     padded = context.workspace((*x.shape[:2], *g.padded), x.dtype)
     inner = padded[trailing(slice(p, p + n) for p, n in zip(g.padding, g.input, strict=True))]
+    # Only the borders are zeroed in each run: `inner` is overwritten as a whole.
     borders = []
     for axis, p in enumerate(g.padding, 2):
         if p:
@@ -131,6 +132,7 @@ def pad_call(context: Context, g: Geometry, x: Array) -> tuple[Array, BoundCall]
 
 def windows(padded: Array, g: Geometry) -> Array:
     """(N, C, *padded) -> a view (N, C, *kernel, *output)."""
+    # A window steps by the dilation within, and by the stride from one output to the next: no element is copied.
     steps = padded.strides[2:]
     return np.lib.stride_tricks.as_strided(
         padded,
@@ -187,6 +189,7 @@ def _blocks(context: Context, g: Geometry, views: Array, result: Array) -> list[
     """`views` (N, C, *kernel, *output) cut along batch, groups and output rows, into parts that fit one buffer."""
     channels, rows = g.in_channels // g.groups, g.output[0]
     inner = math.prod(g.output[1:])
+    # Along the outer dims as many at a time as fit the buffer: rows first, then whole groups, then whole images.
     row_size = channels * g.taps * inner
     row_count = _fitting(row_size * views.itemsize, rows)
     group_count = _fitting(row_size * rows * views.itemsize, g.groups)
@@ -200,7 +203,7 @@ def _blocks(context: Context, g: Geometry, views: Array, result: Array) -> list[
         end = min(row + row_count, rows)
         view = views[n : n + batch_count, groups.start * channels : groups.stop * channels]
         view = view[(slice(None),) * (2 + len(g.kernel)) + (slice(row, end),)]
-        buffer = memory[: view.size].reshape(view.shape)
+        buffer = memory[: view.size].reshape(view.shape)  # all blocks share it: each is multiplied before the next
         patches = buffer.reshape(len(view), groups.stop - group, channels * g.taps, (end - row) * inner)
         products = result[n : n + batch_count, groups, :, row * inner : end * inner]
         blocks.append(Block(groups, partial(np.copyto, buffer, view), patches, products))
@@ -223,6 +226,9 @@ def _transposed_call(context: Context, g: Geometry, x: Array, weight: Array, y: 
         lambda w: np.ascontiguousarray(w.reshape(g.groups, -1, outs * g.taps).swapaxes(1, 2), x.dtype),
         weight,
     )
+    # Each input element times the kernel is added to the outputs from input * stride on, padding included:
+    #     input a b, stride 2, kernel (k0 k1 k2) -> total  a·k0  a·k1  a·k2 + b·k0  b·k1  b·k2
+    # Per tap that is one strided addition; `crop` leaves the padding out. Output padding may reach beyond the taps.
     reach = tuple(
         max((n - 1) * s + d * (k - 1) + 1, o + 2 * p)
         for n, s, d, k, o, p in zip(g.input, g.stride, g.dilation, g.kernel, g.output, g.padding, strict=True)

@@ -41,7 +41,7 @@ class Patches:
             raise InvalidArgument(f"an image of {self.size} is smaller than the argument 'kernel_size' {self.kernel}")
 
     def views(self, padded: Array) -> list[Array]:
-        """For each kernel point what it sees of `padded` (*, *padded size): (*, *counts)."""
+        """For each kernel point a view of the elements of `padded` (*, *padded size) under it: (*, *counts)."""
         return [
             padded[
                 trailing(
@@ -110,6 +110,7 @@ def col2im(
 
     def call() -> None:
         total.fill(0)
+        # Within a tap no two patches touch the same pixel, so each addition is an ordinary one.
         for i, view in enumerate(patches.views(total)):
             np.add(view, terms[..., i, :, :], view)
         np.copyto(out, patches.inside(total), casting="unsafe")

@@ -96,9 +96,11 @@ def _embedding_bag_call(
         lengths = _lengths(bags)
         check_range(bags.indices, bags.weight.shape[0], 0, "indices")
         bag_of_index = np.repeat(np.arange(bags.count), lengths)
+        # Torch's further outputs depend on the mode: of sums, all sizes are 0; only maxima have indices.
         if bags.leaves_trace:
             offset2bag[: bag_of_index.size] = bag_of_index
             offset2bag[bag_of_index.size :] = bags.count
+        # The padding index counts in no bag: neither its row nor in the mean's divisor.
         kept = np.flatnonzero(bags.indices[: bag_of_index.size] != bags.padding)
         lengths = np.bincount(bag_of_index[kept], minlength=bags.count)
         values, places = _REDUCTIONS[bags.mode](_rows(bags, kept), lengths)
@@ -120,7 +122,7 @@ def _lengths(bags: _Bags) -> Array:
     offsets, size = bags.offsets.astype(np.int64, copy=False), bags.indices.size
     if offsets.size and offsets[0] != 0:
         raise InvalidArgument(f"argument 'offsets' must begin with 0, but begins with {offsets[0]}")
-    if bags.count == offsets.size:
+    if bags.count == offsets.size:  # the last bag ends with the indices
         offsets = np.append(offsets, size)
     lengths = np.diff(offsets)
     if (lengths < 0).any() or offsets[-1] > size:
@@ -146,10 +148,12 @@ def _means(rows: Array, lengths: Array) -> tuple[Array, None]:
 
 def _maxima(rows: Array, lengths: Array) -> tuple[Array, Array]:
     """And, of the bags that are not empty, the row of each. As in torch, a NaN stays only if it comes first."""
-    filled = lengths[lengths > 0]
+    filled = lengths[lengths > 0]  # an empty bag has no maximum: its row stays 0
     first = np.cumsum(filled) - filled
+    # Torch keeps a maximum until a larger element comes: a NaN in first place stays, a later one never gets in.
     maxima = reduce_runs(np.fmax, rows, filled, 0)
     maxima[np.isnan(rows[first])] = np.nan
+    # The place of a maximum is the first of the rows that have it, per column.
     holds = rows == np.repeat(maxima, filled, 0)
     places = reduce_runs(np.minimum, np.where(holds, np.arange(len(rows))[:, None], len(rows)), filled, 0)
     values = np.zeros((lengths.size, rows.shape[1]), rows.dtype)
@@ -239,6 +243,7 @@ def embedding_dense_backward(
         if scale_grad_by_freq:
             rows = rows / np.bincount(chosen, minlength=num_weights)[chosen, None].astype(rows.dtype)
         sums.buffer.fill(0)
+        # Equal indices add up in one element, which plain indexing would write only once.
         places = chosen[:, None].astype(np.int64, copy=False) * width + np.arange(width)
         reduce_at(np.add, sums.buffer.reshape(-1), places, rows)
         if 0 <= padding_idx < num_weights:
@@ -261,7 +266,7 @@ def embedding_renorm(
     def call() -> None:
         np.copyto(out, self)
         check_range(indices, self.shape[0], 0, "indices")
-        places = np.unique(indices)
+        places = np.unique(indices)  # a row that is named twice is scaled once
         rows = self[places].astype(compute_type(self.dtype))
         norms = np.empty((len(rows), 1), real_type(rows.dtype))
         norm(norm_type, rows, (1,), norms, rows.copy())

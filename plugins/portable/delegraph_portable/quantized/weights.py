@@ -28,16 +28,19 @@ Unpack = Callable[[Array], Array]
 
 def _nibbles(rows: Array) -> Array:
     """-8 to 7: the high half of a byte comes first."""
+    # byte 0xA3 -> 10, 3 -> 2, -5: values are stored plus 8, so that a half byte is never negative
     return _interleave(rows >> 4, rows & 15) - np.int8(8)
 
 
 def _crumbs(rows: Array) -> Array:
     """-2 to 1: the lowest two bits of a byte come first."""
+    # byte 0b11100100 -> 0, 1, 2, 3 -> -2, -1, 0, 1: values are stored plus 2
     return _interleave(*(rows >> shift & 3 for shift in (0, 2, 4, 6))) - np.int8(2)
 
 
 def _interleave(*parts: Array) -> Array:
     *rows, columns = parts[0].shape
+    # A new last dim holds a byte's values side by side; merged with the columns, they stand in the row's order.
     return np.stack(parts, -1).reshape(*rows, columns * len(parts)).astype(np.int8)
 
 
