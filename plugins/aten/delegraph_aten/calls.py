@@ -193,7 +193,7 @@ def _target(context: KernelContext, out: Array, result: torch.Tensor) -> torch.T
 
 
 def _pairs(outs: Outs, results: Sequence[Any]) -> Iterator[tuple[Array, torch.Tensor]]:
-    """Each out array and what belongs to it, lists flattened; without results that are not wanted."""
+    """Each out array with its result, lists flattened; without results that are not asked for."""
     for out, result in zip(outs, results, strict=True):
         if not isinstance(out, np.ndarray):
             yield from zip(out, result, strict=True)

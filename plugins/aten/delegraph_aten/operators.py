@@ -1,4 +1,4 @@
-"""An operator's name in a program -> what torch has to call for it.
+"""An operator's name in a program -> torch's functions for it.
 
 An operator can stand in a program if it writes into out arguments, works in place, or gives a scalar. Where torch has
 only the functional operator, its out variant is called by torch's rule of names, `X_out` for the overload `X`, and its
@@ -51,7 +51,7 @@ class TorchOperator:
     shape_is_known: bool = False
     """The shapes of the outs follow from everything else than the content of tensors."""
     shapes: dict[object, list[Any]] = field(default_factory=dict, compare=False, repr=False)
-    """The shapes of the outs that were met, by what they follow from; lists of shapes for outs that are lists."""
+    """The shapes of the outs that were met, by the key of the arguments; lists of shapes for outs that are lists."""
 
 
 def find_operator(name: str) -> TorchOperator | None:
@@ -76,7 +76,7 @@ def find_operator(name: str) -> TorchOperator | None:
 
 
 def operator_names() -> frozenset[str]:
-    """The names by which programs could call what torch has now."""
+    """The names by which programs could call torch's present operators."""
     names = set(DIM_ORDER_OPS)
     for schema in torch._C._jit_get_all_schemas():
         if _can_stand_in_programs(schema):
@@ -147,7 +147,7 @@ def _functional(packet: OpOverloadPacket[Any, Any], out_name: str) -> OpOverload
 
 
 def _view_of(copy: OpOverload) -> OpOverload | None:
-    """The operator that shows what `copy` copies: aten::permute for aten::permute_copy.out."""
+    """The view operator of a copying one: aten::permute for aten::permute_copy.out."""
     base = copy._schema.name.partition("::")[2]
     packet = getattr(torch.ops.aten, base.removesuffix("_copy"), None) if base.endswith("_copy") else None
     if not isinstance(packet, OpOverloadPacket):

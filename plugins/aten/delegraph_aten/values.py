@@ -20,8 +20,8 @@ _SAME_WIDTH: Final[dict[int, np.dtype[Any]]] = {1: np.dtype(np.uint8), 2: np.dty
 
 
 class _Writable:
-    """Read-only memory that NumPy takes for writable: torch warns of any other. Only what an operator reads is shown to
-    torch like this; what it writes is a `written_tensor`."""
+    """Read-only memory that NumPy takes for writable: torch warns of any other. Only arrays that an operator reads are
+    shown to torch like this; those that it writes are a `written_tensor`."""
 
     __slots__ = ("__array_interface__", "array")
 

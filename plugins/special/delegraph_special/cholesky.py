@@ -47,7 +47,7 @@ def cholesky_ex(context: Context, self: Array, upper: bool, check_errors: bool, 
 
 @kernel("aten::cholesky.out")
 def cholesky(context: Context, self: Array, upper: bool, out: Array) -> BoundCall:
-    """Refuses what is not positive-definite."""
+    """Refuses matrices that are not positive-definite."""
     check_matrix(self, "self", square=True)
     check_results(self, out)
     out = context.resize(out, self.shape)

@@ -1,4 +1,4 @@
-"""A = P L U, and what follows from it: solutions of systems, inverses, determinants (LAPACK's getrf, getrs)."""
+"""A = P L U, and its uses: solutions of systems, inverses, determinants (LAPACK's getrf, getrs)."""
 
 from __future__ import annotations
 

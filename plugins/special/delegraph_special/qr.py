@@ -1,6 +1,6 @@
 """A = Q R, with Q as a product of Householder reflections H = I - τ v vᴴ (LAPACK's geqrf, orgqr, ormqr).
 
-v is 0 above the diagonal, 1 on it, and what is stored below it.
+v is 0 above the diagonal, 1 on it, and the stored numbers below it.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ class Facts:
 
     @property
     def whole(self) -> bool:
-        """Whether all of the model is taken. Of a quantized one, the calls may stay outside that quantize what comes in
-        and dequantize what goes out."""
+        """Whether all of the model is taken. Of a quantized one, the calls that quantize inputs and dequantize outputs
+        may stay outside."""
         return bool(self.taken) and all(operator.startswith("quantized_decomposed::") for operator in self.left)
 
     @property

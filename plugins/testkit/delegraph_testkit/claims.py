@@ -1,6 +1,6 @@
-"""conformance.toml -> `Claims`: what an author says of a plug-in, and the kit proves.
+"""conformance.toml -> `Claims`: an author's claims for a plug-in, which the kit proves.
 
-    [features]                      # what is taken whole, besides operators
+    [features]                      # taken whole, besides operators
     dynamic_shapes = true
 
     [operators]                     # entry of torch's operator database = dtypes
@@ -15,7 +15,7 @@
     reason = "the device has one zero"
     operators = { neg = ["float32"] }
 
-    [expected_failures]             # what is known to fail, and why; it is refused as soon as it passes
+    [expected_failures]             # known failures, and why; an entry is refused as soon as its check passes
     "operators/add/int32" = "the driver saturates: https://…"
 
 The file lies beside the plug-in's top `__init__.py`, where the command finds it without importing anything, or anywhere
@@ -52,7 +52,7 @@ case; claimed, they are taken whole."""
 
 EXCUSABLE: Final = ("infinity", "value", "denormal", "sign of zero")
 """The kinds in which a result may differ with a reason (`numerics.differences.Kind`). Integers and NaN are not among
-them: what differs there is computed another way, or declined."""
+them: a deviation there is computed another way, or declined."""
 
 
 class ClaimsError(DelegraphError):
@@ -118,7 +118,7 @@ class Claims:
 
     @classmethod
     def read(cls, file: str | Path) -> Self:
-        """The claims in a TOML file. Raises `ClaimsError` naming what in it the kit does not know."""
+        """The claims in a TOML file. Raises `ClaimsError` that names entries unknown to the kit."""
         try:
             return cls.from_mapping(tomllib.loads(Path(file).read_text("utf-8")))
         except (OSError, ValueError, TypeError, AttributeError, ClaimsError) as error:
@@ -126,7 +126,7 @@ class Claims:
 
     @classmethod
     def from_mapping(cls, content: Mapping[str, Any]) -> Self:
-        """The claims in a mapping of the file's form; what is left out is not claimed."""
+        """The claims in a mapping of the file's form; missing entries claim nothing."""
         _refuse_strangers("table", content, cls.__dataclass_fields__)
         fields = dict(content)
         features = content.get("features", ())

@@ -20,7 +20,7 @@ __all__ = ["main", "prove"]
 
 
 def main(name: str, arguments: Sequence[str]) -> int:
-    """Prove what is called `name`; 0 if nothing counts against it, 1 if something does, 2 for wrong usage."""
+    """Prove the plug-ins called `name`; 0 if nothing counts against it, 1 if something does, 2 for wrong usage."""
     args = _parser().parse_args(arguments)
     try:
         subjects = subjects_called(name, Claims.read(args.claims) if args.claims else None)

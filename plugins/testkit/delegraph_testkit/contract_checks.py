@@ -1,4 +1,4 @@
-"""Level `contract`: what is checked of a program that is loaded and run, without torch.
+"""Level `contract`: checks of a program that is loaded and run, without torch.
 
 Each function gets a bench and one program that the plug-in took something of.
 """
@@ -46,7 +46,7 @@ def outputs_are_written(bench: Bench, stored: Stored) -> None:
 
 
 def inputs_are_left_alone(bench: Bench, stored: Stored) -> None:
-    """No call changes an input: the caller's arrays hold what they held, borrowed or not."""
+    """No call changes an input: the caller's arrays keep their content, borrowed or not."""
     for inputs in ("copy", "borrow"):
         before = [[array.copy() for array in call.inputs] for call in stored.calls]
         run(stored, check=True, inputs=inputs)

@@ -1,4 +1,4 @@
-"""Level `loads`: a plug-in is found, loads, and answers when it is asked for what it does not have."""
+"""Level `loads`: a plug-in is found, loads, and refuses requests that it cannot meet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kit's models: small ones, each with the calls that are made of it, by what they prove.
+"""The kit's models: small ones, each with its calls, by the property that they prove.
 
 Weights and inputs are drawn with a fixed seed; no value is near a place where rounding would decide a branch.
 """
@@ -22,7 +22,7 @@ Inputs: TypeAlias = tuple[Tensor, ...]
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Modules by method, the calls of each in order (the first is what it is exported with), and dynamic shapes."""
+    """Modules by method, the calls of each in order (the first is the example for the export), and dynamic shapes."""
 
     modules: Mapping[str, nn.Module]
     calls: Mapping[str, Sequence[Inputs]]
@@ -34,7 +34,7 @@ def _forward(module: nn.Module, *calls: Inputs, dynamic_shapes: Any = None) -> E
     return Example({"forward": module.eval()}, {"forward": calls}, shapes)
 
 
-# ---- what everybody should take something of -----------------------------------------------------------
+# ---- models of which everybody should take a part ------------------------------------------------------
 
 
 def arithmetic() -> Example:

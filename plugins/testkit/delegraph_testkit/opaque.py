@@ -1,6 +1,6 @@
 """An operator that nobody can take, `delegraph_testkit::opaque`, so that graphs are cut where the kit wants it.
 
-`opaque_operator` says it to torch; `kernel_order` has its kernel, and is what runs all nodes that a plug-in leaves.
+`opaque_operator` says it to torch; `kernel_order` has its kernel, and those of all nodes that a plug-in leaves.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def samples_of(info: Any, dtype: torch.dtype) -> Iterator[Any]:
     """The samples of an entry, the same every time; fewer where torch fails to make them."""
     torch.manual_seed(0)
     random.seed(0)
-    before = np.random.get_state()  # what torch's sample functions draw from
+    before = np.random.get_state()  # torch's sample functions draw from it
     np.random.seed(0)
     try:
         yield from info.sample_inputs("cpu", dtype, requires_grad=False)

@@ -14,7 +14,7 @@ class Level(IntEnum):
     LOADS = 1
     """It is found, both halves load, and the one that runs needs no torch."""
     CONTRACT = 2
-    """It keeps to the contract: writes outputs, leaves inputs, refuses what is damaged, minds other threads."""
+    """It keeps to the contract: writes outputs, leaves inputs, refuses damaged blobs, minds other threads."""
     PARTITIONS = 3
     """The nodes that it takes can be cut out, alone and beside other backends, and it says why it left the rest."""
     OPERATORS = 4
@@ -53,7 +53,7 @@ class Unclaimed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of one check. `detail` says what failed, why it was declined, or what was measured.
+    """The outcome of one check. `detail` is the failure, the reason for declining, or a measurement.
 
     `excused` is the author's reason for an expected failure.
     """

@@ -1,4 +1,4 @@
-"""Level `partitions`: what a partitioner changes, whether it does the same twice, and why it left the rest."""
+"""Level `partitions`: a partitioner changes tags alone, does the same twice, and says why it left the rest."""
 
 from __future__ import annotations
 

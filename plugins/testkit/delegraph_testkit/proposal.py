@@ -1,4 +1,4 @@
-"""A report on everything -> the conformance.toml that it supports: what passed, and what would."""
+"""A report on everything -> the conformance.toml that it supports: claims that passed, and claims that would."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["proposed"]
 
 
 def proposed(report: Report) -> str:
-    """The text of a conformance.toml that claims what holds, and keeps everything else that was claimed."""
+    """The text of a conformance.toml with the claims that hold, and all other claims as they were."""
     claims = report.subject.claims
     holds = {r.check for r in report.results if r.outcome in (Outcome.PASSED, Outcome.UNCLAIMED) and not r.is_fault}
     operators: dict[str, list[str]] = {}

@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
         try:
             checks = claimed_checks(metafunc.cls)
-        except DelegraphError as error:  # what is claimed, or what is installed: no fault of the kit's
+        except DelegraphError as error:  # a fault of the claims or the installation, not of the kit
             raise pytest.Collector.CollectError(str(error)) from None
         metafunc.parametrize("conformance_check", checks, ids=[check.id for check in checks])
 

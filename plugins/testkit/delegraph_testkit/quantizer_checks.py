@@ -1,4 +1,4 @@
-"""Quantizers: models keep their results, and what is quantized can be lowered and run."""
+"""Quantizers: models keep their results, and quantized ones can be lowered and run."""
 
 from __future__ import annotations
 

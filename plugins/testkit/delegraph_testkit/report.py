@@ -1,4 +1,4 @@
-"""Results -> what is shown of them: Markdown, JSON, and a badge (SVG)."""
+"""Results -> a report: Markdown, JSON, and a badge (SVG)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Report", "badge"]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The results of a subject's checks. `checks` are all of them, run or not: what shares are shares of."""
+    """The results of a subject's checks. `checks` are all of them, run or not, of which shares are counted."""
 
     subject: Subject
     provider: str
@@ -41,7 +41,7 @@ class Report:
     @property
     def level(self) -> Level | None:
         """The highest level that is proven: of it and of those before it, all that is claimed was run, nothing is a
-        fault, and some of what is due passed (without claims no operator is due)."""
+        fault, and some of the due checks passed (without claims no operator is due)."""
         reached, by_check = None, {result.check: result for result in self.results}
         for level in self.planned:
             due = [check.id for check in self.checks if check.level == level and is_claimed(check, self.subject.claims)]
@@ -53,14 +53,14 @@ class Report:
         return reached
 
     def counts(self, level: Level) -> Counter[Outcome]:
-        """How many of a level's checks came to what; those that were not run are unclaimed."""
+        """The number of a level's checks by outcome; those that were not run are unclaimed."""
         counted = Counter(result.outcome for result in self.results if result.level == level)
         counted[Outcome.UNCLAIMED] += self.planned[level] - counted.total()
         return counted
 
     @property
     def verdict(self) -> str:
-        """`models · 412 of 2,310 operators`: what the badge says."""
+        """`models · 412 of 2,310 operators`: the badge's text."""
         if self.faults:
             return f"{len(self.faults)} faults" if len(self.faults) > 1 else "1 fault"
         said = str(self.level) if self.level else "nothing proven"
@@ -95,7 +95,7 @@ class Report:
         }
 
     def to_markdown(self) -> str:
-        """A table by level, then every fault, what was declined and why, and what was measured."""
+        """A table by level, then every fault, the declined checks with their reasons, and the measurements."""
         rows = [
             [str(level), str(self.planned[level]), *(str(self.counts(level)[outcome]) for outcome in Outcome)]
             for level in self.planned

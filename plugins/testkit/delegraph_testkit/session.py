@@ -61,7 +61,7 @@ class Session:
         return map(self.result, checks)
 
     def result(self, check: Check) -> Result:
-        """Run one check, after lowering what it needs."""
+        """Run one check, after lowering its programs."""
         for program in check.programs:
             if fault := self._lower(program):
                 return self._judged(check, Outcome.CRASHED if fault.startswith("crashed") else Outcome.FAILED, fault)
@@ -87,7 +87,7 @@ class Session:
         return {"subject": self.subject.to_mapping(), "folder": str(Path(self._folder.name)), **what}
 
     def _judged(self, check: Check, outcome: Outcome, detail: str, seconds: float = 0.0) -> Result:
-        """The result, in the light of what was expected to fail."""
+        """The result, with expected failures taken into account."""
         reason = self.subject.claims.expected_failures.get(check.id, "")
         if reason and not outcome.is_fault:
             outcome, detail = Outcome.FAILED, f"it is {outcome.value}, but expected to fail ({reason}): take that back"
@@ -97,7 +97,7 @@ class Session:
         return result
 
     def report(self) -> Report:
-        """On what was run so far."""
+        """The report on the checks run so far."""
         subject = self.subject
         provider = default_registry().find(subject.group, subject.name).provider
         return Report(subject, provider, checks_of(subject), tuple(self._results))

@@ -1,4 +1,4 @@
-"""A name and what is installed -> `Subject`s: the plug-ins that are meant, each with what its author claims."""
+"""A name and the installed plug-ins -> `Subject`s: those that the name means, each with its author's claims."""
 
 from __future__ import annotations
 

@@ -84,14 +84,14 @@ class InThisProcess:
 
 def _serve(without_torch: bool) -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a plug-in prints goes to stderr, not between the answers
+    os.dup2(2, 1)  # a plug-in's prints go to stderr, not between the answers
     if without_torch:
         from delegraph_testkit.no_torch import make_torch_unimportable
 
         make_torch_unimportable()
     else:
         import delegraph_testkit.lowering
-        import delegraph_testkit.partition_checks  # noqa: F401 - what takes long is imported before the clock runs
+        import delegraph_testkit.partition_checks  # noqa: F401 - slow imports come before the clock runs
     answers.write("ready\n")
     answers.flush()
     for line in sys.stdin:

@@ -56,6 +56,7 @@ class Stop:
             self.fault = fault
             calls: Any = self.calls
             self.remaining = length_hint(calls)
+            # An iterator set behind its list's end is exhausted: the run's loop ends by itself, at no cost per call.
             calls.__setstate__(sys.maxsize)
             if self.is_over:  # in between; then nobody would take back what an engine is told
                 return False
@@ -98,6 +99,7 @@ class Runs:
         if self._watched:
             WATCH.end(stop)
         stop.is_over = True
+        # After `is_over`: a request that comes now sees it, and tells no engine to stop that nobody would let go.
         if stop.fault is not None:
             stop.let_engines_go()
         self._now = None

@@ -285,12 +285,14 @@ def values_written(plan: ExecutionPlan) -> dict[tuple[int, int], tuple[int, ...]
     for chain, record in enumerate(plan.chains):
         before = {0: known}  # instruction -> what is written on some way to it
         for position, instruction in enumerate(record.instructions):
+            # Unreachable code has no entry; any set will do for it.
             reached = before.pop(position, known)
             written[chain, position] = _written_by(plan, instruction, reached)
             reached.update(written[chain, position])
             if isinstance(instruction, JumpFalseCall):
                 if instruction.destination_instruction > position:
                     before.setdefault(instruction.destination_instruction, set()).update(reached)
+                # An unconditional jump does not lead to the next instruction, which is the other branch's.
                 if instruction.cond_value_index in always_false:
                     continue
             before.setdefault(position + 1, reached).update(reached)
@@ -301,6 +303,7 @@ def values_written(plan: ExecutionPlan) -> dict[tuple[int, int], tuple[int, ...]
 def _always_false(plan: ExecutionPlan) -> set[int]:
     """The conditions on which a jump always jumps, which is how one in any case is written."""
     constants = {index for index, value in enumerate(plan.values) if value == Bool(False)} - set(plan.inputs)
+    # A value that any instruction writes is no constant.
     for _, instruction in instructions(plan):
         if isinstance(instruction, MoveCall):
             constants.discard(instruction.move_to)

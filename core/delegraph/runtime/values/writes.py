@@ -71,6 +71,7 @@ class WriteCheck:
         value = self._values[index]
         if not isinstance(value, Tensor):
             raise InvalidProgram(f"it writes value {index}, a {type(value).__name__}, where it gives a tensor")
+        # Planned and stored is a buffer with initial data, which the model may change.
         if value.allocation_info is None and is_stored(value):
             raise InvalidProgram(f"it writes value {index}, which is a constant")
 
@@ -100,7 +101,7 @@ class WriteCheck:
             raise InvalidProgram(f"it writes value {args[-1]}, a {kind.__name__}, where it gives a {expected.__name__}")
 
     def _delegate_call(self, args: Sequence[int], num_outputs: int | None) -> None:
-        """Outputs stand last. Of a backend that does not say how many there are, one is known."""
+        """Outputs stand last. If the backend does not say how many there are, only the last argument is known."""
         if num_outputs is not None and num_outputs > len(args):
             raise InvalidProgram(f"the delegate has {num_outputs} outputs, and is called with {len(args)} values")
         for index in args[len(args) - (1 if num_outputs is None else num_outputs) :]:

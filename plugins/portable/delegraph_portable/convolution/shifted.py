@@ -24,7 +24,7 @@ from delegraph.runtime.numpy_kernels.shapes import Shape, trailing
 from .geometry import Geometry
 
 _FEW: Final = 16
-"""Outputs of a group up to which this is faster: with more, products of what lies between the rows cost too much."""
+"""Outputs of a group up to which this is faster: with more, the products between the rows cost too much."""
 
 _BLOCK_BYTES: Final = 1 << 19
 """Runs gathered at a time."""

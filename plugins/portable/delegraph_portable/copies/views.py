@@ -1,4 +1,4 @@
-"""Views, copied: what torch has as strided views is a NumPy view here, copied into `out`."""
+"""Views, copied: torch's strided views are NumPy views here, copied into `out`."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _copy_view(view: View, context: Context, self: Array, *args: Any) -> BoundCa
     check_result(source.dtype, out)
     out = context.resize(out, source.shape)
     if source.size and not np.may_share_memory(source, self):
-        # Strides that no NumPy view can express: `source` is a copy of what `self` holds now, so take it at each call.
+        # Strides that no NumPy view can express: `source` is a copy of the current content, so take it at each call.
         return lambda: np.copyto(out, view(self, *arguments), casting="unsafe")
     return copy_call(out, source)
 

@@ -71,7 +71,7 @@ def empty(context: Context, size: Sequence[int], memory_format: int | None, out:
 
 @kernel("aten::empty_strided.out", "aten::empty_permuted.out")
 def empty_laid_out(context: Context, size: Sequence[int], layout: Sequence[int], out: Array) -> BoundCall:
-    """How the elements lie in memory is what `out` was planned for."""
+    """The layout in memory is that of the planned `out`."""
     return empty(context, size, None, out)
 
 

@@ -189,7 +189,7 @@ def uniform(context: Context, self: Array, low: float, high: float, generator: N
         if is_complex(dtype):
             return draw(shape, real_type(dtype)) + 1j * draw(shape, real_type(dtype))
         values = np.asarray(low + (high - low) * _uniform(shape, dtype)).astype(dtype)
-        np.copyto(values, dtype.type(low), where=values >= high)  # what rounding took to the upper bound
+        np.copyto(values, dtype.type(low), where=values >= high)  # those that rounding took to the upper bound
         return values
 
     return _fill_like(context, "fc", draw, self, out)

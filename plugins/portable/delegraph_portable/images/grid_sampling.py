@@ -77,6 +77,7 @@ class _Folding:
 
     def coordinates(self, grid: Array, sizes: Sequence[int]) -> list[Array]:
         """One array (N, *output) per spatial dim, the first dim first; the grid has the last first."""
+        # -1 and 1 are the centers of the outer pixels if corners are aligned, else the outer edges of these.
         return [
             (g + 1) / 2 * (size - 1) if self.align_corners else ((g + 1) * size - 1) / 2
             for g, size in zip(np.moveaxis(grid, -1, 0)[::-1], sizes, strict=True)
@@ -85,6 +86,7 @@ class _Folding:
     def fold(self, at: Array, size: int) -> Array:
         if self.padding_mode == _REFLECTION:
             at = _reflect(at, 0, size - 1) if self.align_corners else _reflect(at, -0.5, size - 0.5)
+        # A reflected coordinate may lie half a pixel outside, so it is clipped, too; NaN goes where torch has it.
         if self.padding_mode != _ZEROS:
             return np.clip(np.where(np.isnan(at), 0 if self.rank == 2 else size - 1, at), 0, size - 1)
         return at if self.rank == 2 else np.where(np.isfinite(at), at, _OUTSIDE)
@@ -98,6 +100,7 @@ def _reflect(at: Array, low: float, high: float) -> Array:
     if span == 0:
         return np.zeros_like(at)
     distance = np.abs(at - low)
+    # Folded once per span: after an even number of folds the direction is the first one again.
     flips, rest = np.floor(distance / span), np.fmod(distance, span)
     return np.where(flips % 2 == 0, rest + low, high - rest).astype(at.dtype)
 
@@ -108,7 +111,7 @@ def _pixels(x: Array, places: Sequence[Array]) -> Array:
     indices = [np.where(inside, at, 0).astype(np.int64) for at in places]
     images = np.arange(x.shape[0]).reshape(-1, *(1,) * (x.ndim - 2))
     everywhere: Index = (images, slice(None), *indices)
-    values = np.moveaxis(x[everywhere], -1, 1)
+    values = np.moveaxis(x[everywhere], -1, 1)  # indices with a slice between them put the channels last
     return np.where(inside[:, None], values, x.dtype.type(0))
 
 
@@ -129,6 +132,7 @@ def _sample_cubic(folding: _Folding, x: Array, grid: Array, out: Array) -> None:
     for at, size in zip(folding.coordinates(grid, x.shape[2:]), x.shape[2:], strict=True):
         first = np.floor(at)
         weights = cubic_weights(at - first)
+        # Each of the four neighbours is folded by itself, as in torch, not the coordinate between them.
         neighbours.append([(np.rint(folding.fold(first + k - 1, size)), w) for k, w in enumerate(weights)])
     _weigh_neighbours(x, neighbours, out)
 

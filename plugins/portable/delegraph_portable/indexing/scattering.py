@@ -1,4 +1,4 @@
-"""Writing by an index tensor along a dim: values put in place, or reduced with what stands there."""
+"""Writing by an index tensor along a dim: values put in place, or reduced with the elements there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Write = Callable[[Array, Array, Array], None]
 """write(flat, places, values): into a flat tensor, at flat places, values of their shape."""
 
 
-# ---- what is done at a place ------------------------------------------------------------------------
+# ---- functions at a place ---------------------------------------------------------------------------
 
 
 def _put(flat: Array, places: Array, values: Array) -> None:
@@ -150,7 +150,7 @@ def scatter_add(context: Context, self: Array, dim: int, index: Array, src: Arra
 def scatter_reduce(
     context: Context, self: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool, out: Array
 ) -> BoundCall:
-    """Sum, product, mean or extreme of the values that meet in a place, and of what stands there."""
+    """Sum, product, mean or extreme of the values that meet in a place, and of the element there."""
     check_one_of(reduce, "reduce", tuple(_REDUCTIONS))
     write = _reduction(reduce, include_self, self.dtype)
     return _elementwise(context, write, self, dim, index, src, out, compute_type(self.dtype))

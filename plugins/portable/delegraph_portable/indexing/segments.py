@@ -29,7 +29,7 @@ _REDUCTIONS: Final[dict[str, tuple[np.ufunc, float]]] = {
     "min": (np.minimum, np.inf),
     "prod": (np.multiply, 1),
 }
-"""Name -> the function of two elements, and what it begins with."""
+"""Name -> the function of two elements, and its initial value."""
 
 
 def reduce_runs(ufunc: np.ufunc, rows: Array, lengths: Array, empty: float) -> Array:

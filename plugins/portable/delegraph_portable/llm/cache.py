@@ -1,4 +1,4 @@
-"""Writing what a model has just computed into a cache, from a position on or at given places."""
+"""Writing new keys or values into a cache, from a position on or at given places."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def update_cache(context: Context, value: Array, cache: Array, start_pos: int, o
 def update_cache_with_indices(
     context: Context, value: Array, cache: Array, start_pos: int, indices: Array, out: Array
 ) -> BoundCall:
-    """As `update_cache`, but row i of a batch goes to `indices[batch, i]`; what is negative is not written."""
+    """As `update_cache`, but row i of a batch goes to `indices[batch, i]`; those with a negative one are not written."""
     _check_cache(value, cache)
     check_index(indices, "indices")
     check_shape(indices, value.shape[:2], "indices")

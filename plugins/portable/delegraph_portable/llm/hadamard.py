@@ -1,4 +1,4 @@
-"""The Hadamard transform along the last dim, by which SpinQuant's models rotate what they quantize."""
+"""The Hadamard transform along the last dim, by which SpinQuant's models rotate values before they quantize them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multi-head attention and a whole transformer encoder layer: what torch's modules call when they only infer."""
+"""Multi-head attention and a whole transformer encoder layer, which torch's modules call in inference."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def transformer_encoder_layer(
     mask_type: int | None,
     out: Array,
 ) -> BoundCall:
-    """src (N, T, D): attention and a feed-forward net, each added to what it is given, with norms before or after."""
+    """src (N, T, D): attention and a feed-forward net, each added to its input, with norms before or after."""
     attend = _attention(src, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, mask_type, "src")
     check_rank(ffn_bias_1, (1,), "ffn_bias_1")
     d, hidden = src.shape[-1], len(ffn_bias_1)

@@ -1,6 +1,6 @@
-"""Rows in groups, each group times a matrix of its own: what the experts of a mixture compute.
+"""Rows in groups, each group times a matrix of its own, as the experts of a mixture compute.
 
-`transformers::grouped_mm_fallback` is what models of the package `transformers` (5 and later) export. Its own
+Models of the package `transformers` (5 and later) export `transformers::grouped_mm_fallback`. Its own
 implementation asks for the groups' sizes while it runs, so no graph of fixed shapes can stand for it, except with every
 expert computing every row, or a copy of a matrix for every row. A kernel computes each row once.
 """

@@ -90,7 +90,7 @@ def int_mm(context: Context, self: Array, mat2: Array, out: Array) -> BoundCall:
 
 
 _LARGEST_PRODUCT: Final = 255 * 128
-"""Sums up to 2²⁴ are exact in float32, and what int32 can hold is in float64: BLAS has no products of integers."""
+"""Sums up to 2²⁴ are exact in float32, and all int32 numbers in float64: BLAS has no products of integers."""
 
 
 # ---- products and a sum -----------------------------------------------------------------------------

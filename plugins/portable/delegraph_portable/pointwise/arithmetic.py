@@ -1,4 +1,4 @@
-"""Arithmetic of two operands, tensors or a tensor and a Python number: the table, then what is more than a ufunc."""
+"""Arithmetic of two operands, tensors or a tensor and a Python number: ufuncs in a table, then further kernels."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _binary_function(
 
 def _lcm(a: Array, b: Array, out: Array) -> None:
     np.lcm(a, b, out)
-    if out.itemsize > 2:  # of what wrapped around; C multiplies smaller integers as int32
+    if out.itemsize > 2:  # of products that wrapped around; C multiplies smaller integers as int32
         np.absolute(out, out)
 
 
@@ -155,7 +155,7 @@ def rsub(context: Context, self: Array, other: Scalar, alpha: Scalar, out: Array
 
 @kernel("aten::_add_relu.out", "aten::_add_relu.Scalar_out")
 def add_relu(context: Context, self: Array, other: Operand, alpha: Scalar, out: Array) -> BoundCall:
-    """The sum, but at least 0 and at most what the dtype of `self` holds."""
+    """The sum, at least 0 and at most the largest number in the dtype of `self`."""
     check_kind(self.dtype, "if")
     check_kind(result_type(self, other), "if")
     out = context.resize(out, broadcast(self.shape, _shape(other)))
@@ -214,7 +214,7 @@ def _truncated_quotient(a: Array, b: Array, out: Array) -> None:
 
 
 def _truncated_integer_quotient(a: Array, b: Array, out: Array) -> None:
-    """a minus what fmod leaves (with a's sign) is a multiple of b."""
+    """a minus its remainder by fmod (with a's sign) is a multiple of b."""
     np.floor_divide(a - np.fmod(a, b), b, out)
 
 

@@ -68,7 +68,7 @@ def _cumulative(step: np.ufunc, context: Context, self: Array, dim: int, dtype: 
     axis = wrap_dim(dim, self.ndim)
     out = context.resize(out, self.shape)
     if is_complex(self.dtype) and not is_complex(result):
-        self = self.real  # what the cast to `dtype`, which comes first, leaves
+        self = self.real  # the cast to `dtype` comes first, and drops the imaginary part
     if self.ndim == 0:
         return copy_call(out, self)
     running = staging_buffer(context, out, _accumulation_type(result))

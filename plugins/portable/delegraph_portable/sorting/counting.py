@@ -47,10 +47,11 @@ def _count_evenly(self: Array, bins: int, low: float, high: float, out: Array) -
         low, high = low - 1, high + 1
     if not np.isfinite([low, high]).all():
         raise InvalidArgument(f"argument 'self' spans [{low}, {high}], which no bins divide; give 'min' and 'max'")
+    # In the dtype of `x`, as in torch: in float64 an element beside an edge could fall into the other bin.
     start, end = x.dtype.type(low), x.dtype.type(high)
     inside = x[(x >= start) & (x <= end)]
     places = ((inside - start) * x.dtype.type(bins) / (end - start)).astype(np.int64)
-    out[...] = np.bincount(np.minimum(places, bins - 1), minlength=bins)
+    out[...] = np.bincount(np.minimum(places, bins - 1), minlength=bins)  # the last bin has its end, too
 
 
 # ---- bins with edges, in any number of dims ---------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Values -> their places in ascending or descending order along the last axis: what sorting kernels stand on.
+"""Values -> their places in ascending or descending order along the last axis, for the sorting kernels.
 
 Equal values stay in the order of their places, -0 equals 0, and NaN counts as the largest. Values of at most 32 bits,
 and integers of a range of 32 bits, become the upper half of a 64-bit key of which the place is the lower half: such

@@ -146,7 +146,7 @@ def _along_dim(
 
 
 def _of_all(places: Places, context: Context, self: Array, out: Array) -> BoundCall:
-    """Of an empty tensor NaN, or what the integer type makes of it."""
+    """Of an empty tensor NaN, or NaN cast to the integer type."""
     _check_ordered(self)
     check_result(self.dtype, out)
     out = context.resize(out, ())
