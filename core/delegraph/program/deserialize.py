@@ -66,12 +66,13 @@ class _Decoder:
             InvalidProgram,
         )
         self._inline_data = reader.tables(inline_data)
-        self._blobs: dict[decode.DataReference, int] = {}
+        self._blobs: dict[decode.DataReference, int] = {}  # filled while plans are decoded, read after them
 
     def program(self) -> Program:
         plans = tuple(
             [decode.execution_plan(self._reader, at, self._blob_index) for at in self._reader.tables(self._plans)]
         )
+        # Segments have offsets and no sizes: a datum reaches to the next, padding included, unless a tensor tells more.
         constant_sizes, mutable_sizes = _sizes_in_use(plans)
         return Program(
             execution_plan=plans,
@@ -124,6 +125,7 @@ class _Decoder:
         offsets = self._reader.vector("Q", at)
         if not offsets:
             return ()
+        # offsets 0 0 48, segment of 60 bytes -> data [], [0, 48), [48, 60)
         segment = self._segments.segment(segment_index, f"{where}.segment_index")
         data = [memoryview(b"")]
         for index, (start, end) in enumerate(pairwise((*offsets[1:], len(segment))), start=1):

@@ -130,6 +130,7 @@ class _CheckedCall:
         slots = self.values.slots
         written = [array for index in self.outputs if _is_array(array := self._whole(index))]
         read = [(index, array) for index in self.inputs if _is_array(array := slots[index])]
+        # Inputs that share memory with an output change rightfully; all others have to be the same afterwards.
         before = [
             (index, array, array.copy())
             for index, array in read
@@ -147,6 +148,7 @@ class _CheckedCall:
                 )
         doubted = set()
         for index in poisoned:
+            # A small integer may equal the pattern by chance; twice in a row, with another pattern, it hardly does.
             left = self._left(slots[index])
             if left and slots[index].nbytes < _SURE and slots[index].dtype.kind in "iu" and index not in self.doubted:
                 doubted.add(index)
@@ -215,6 +217,7 @@ def _same_bytes(array: Array, copy: Array) -> bool:
     """NaNs are the same as themselves."""
     if np.array_equal(array, copy):
         return True
+    # Bits decide where values do not: NaN is unequal to itself.
     left, right = (np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (array, copy))
     return bool((left == right).all())
 

@@ -89,12 +89,14 @@ class TreeSpec:
         return [getattr(tree, key) for key in self.keys]
 
     def _has_my_keys(self, tree: Mapping[Any, Any]) -> bool:
+        # A field that was None at export is no child, so an argument may have it only as None.
         present = {key for key in tree if key not in self.absent_keys or tree[key] is not None}
         return present == set(self.keys or ())
 
     def _build(self, leaves: Iterator[Any]) -> Any:
         if not self.kind:
             return next(leaves)
+        # The order of children is that of the file, whose keys may be in another order than the caller's.
         items = [child._build(leaves) for child in self.children]
         if self.keys is not None:
             result = dict(zip(self.keys, items, strict=True)) | dict.fromkeys(self.absent_keys)

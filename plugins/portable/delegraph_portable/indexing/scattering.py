@@ -76,17 +76,18 @@ def _reduction(reduce: str, include_self: bool, dtype: DType) -> Write:
     ufunc, neutral = _REDUCTIONS[reduce]
 
     def write(flat: Array, places: Array, values: Array) -> None:
+        # Only the places that the index names lose their elements, to a number that changes no result.
         if not include_self:
             flat[places] = neutral(flat.dtype)
         reduce_at(ufunc, flat, places, values)
-        if reduce == "mean":
+        if reduce == "mean":  # of the values that met in a place, and of the element there if it counts
             _divide(flat, np.bincount(places.reshape(-1), minlength=flat.size) + include_self)
 
     return write
 
 
 def _divide(flat: Array, counts: Array) -> None:
-    counts = np.maximum(counts, 1)
+    counts = np.maximum(counts, 1)  # places that the index does not name keep their element
     if is_integral(flat.dtype):
         np.floor_divide(flat, counts, out=flat, casting="unsafe")
     else:
@@ -121,6 +122,7 @@ def _elementwise(
     src = np.atleast_1d(src)
     axis = check_elementwise_index(self, dim, index, src)
     index = np.atleast_1d(index)
+    # As in torch, the source may be larger than the index, which says how much of it is used.
     values = src[tuple(slice(n) for n in index.shape)] if index.size else np.empty(index.shape, src.dtype)
     return _scatter_call(context, write, self, axis, index, values, out, dtype)
 

@@ -34,7 +34,7 @@ def update_cache(context: Context, value: Array, cache: Array, start_pos: int, o
 def update_cache_with_indices(
     context: Context, value: Array, cache: Array, start_pos: int, indices: Array, out: Array
 ) -> BoundCall:
-    """As `update_cache`, but row i of a batch goes to `indices[batch, i]`; those with a negative one are not written."""
+    """As `update_cache`, but row i of a batch goes to `indices[batch, i]`; negative ones are not written."""
     _check_cache(value, cache)
     check_index(indices, "indices")
     check_shape(indices, value.shape[:2], "indices")

@@ -116,7 +116,7 @@ def _sum_call(
     check_broadcasts(self, shape, "self")
     out = context.resize(out, shape)
     compute = compute_type(operands[0].dtype)
-    if beta == 1 and alpha == 1:
+    if beta == 1 and alpha == 1:  # nearly every call: two passes over the memory of `out` fewer
         return function_call(context, partial(_add, product), (*operands, self), out, compute)
     combine = partial(_combine, product, as_array(beta, compute), as_array(alpha, compute))
     return function_call(context, combine, (*operands, self), out, compute)
@@ -130,7 +130,7 @@ def _add(product: Function, a: Array, b: Array, addend: Array, out: Array) -> No
 def _combine(product: Function, beta: Array, alpha: Array, a: Array, b: Array, addend: Array, out: Array) -> None:
     product(a, b, out)
     np.multiply(out, alpha, out)
-    if beta:
+    if beta:  # 0 * NaN would be NaN, and torch ignores the addend then
         np.add(out, addend * beta, out)
 
 
@@ -208,7 +208,7 @@ def addbmm(
 
 
 def _sum_of_products(a: Array, b: Array, out: Array) -> None:
-    """One product: the batch beside the inner dim."""
+    """Σ aᵢ bᵢ as one product, [a₀ a₁ …] @ [b₀; b₁; …]: the batch moves beside the inner dim."""
     rows, columns = a.swapaxes(0, 1).reshape(a.shape[1], -1), b.reshape(-1, b.shape[2])
     np.matmul(rows, columns, out)
 

@@ -38,6 +38,7 @@ class _Groups:
     def inverse(self) -> Array:
         """(n,): the group of each row."""
         groups = np.empty(self.order.size, np.int64)
+        # Along the order the group's number rises by 1 at each first place; the order leads back to the rows.
         groups[self.order] = np.cumsum(self.first) - 1
         return groups
 
@@ -50,6 +51,7 @@ def _neighbours(rows: Array, order: Array) -> _Groups:
     """Rows (n, …) taken in `order`; a group ends where the next row differs."""
     first = np.ones(len(rows), np.bool_)
     ordered = rows[order]
+    # NaN differs from itself, so each is a group of its own, as in torch.
     np.any(ordered[1:] != ordered[:-1], tuple(range(1, rows.ndim)), out=first[1:])
     return _Groups(order, first)
 
@@ -80,7 +82,7 @@ def _elements(
     flat = self.reshape(-1)
     x = flat.astype(compute_type(self.dtype), copy=False)
     groups = _neighbours(x, sorted_places(x) if ordered else np.arange(x.size))
-    _write(context, out, flat[groups.representatives()])
+    _write(context, out, flat[groups.representatives()])  # of the elements themselves, not widened ones
     _write_if_asked(context, inverse, lambda: groups.inverse().reshape(self.shape))
     if counts is not None:
         _write_if_asked(context, counts, groups.counts)
