@@ -1,4 +1,4 @@
-"""What notebooks show of reports, programs, plans and quantized models: HTML in which nothing of a file is markup."""
+"""The HTML that notebooks show of reports, programs, plans and quantized models: nothing of a file is markup in it."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def test_programs_are_shown_alike_before_and_after_they_are_saved(lowered: Any) 
     """A table of what goes in and out, one of calls, and the drawing of the memory, which is styled by itself."""
     run = delegraph.load(bytes(lowered))
     shown = lowered.program._repr_html_()
-    assert [one._repr_html_() for one in (run, run.program)] == [shown, shown]
+    assert [shown_object._repr_html_() for shown_object in (run, run.program)] == [shown, shown]
     of_method = run.metadata._repr_html_()
     assert of_method in shown
-    assert [one._repr_html_() for one in (run["forward"], run["forward"].method)] == [of_method] * 2
+    assert [shown_object._repr_html_() for shown_object in (run["forward"], run["forward"].method)] == [of_method] * 2
     assert "<caption>method forward</caption>" in of_method
     assert [re.sub("<[^>]*>", " ", row).split() for row in of_method.split("<tr>")[2:4]] == [
         ["input", "0", "x", "float32", "[4,", "3]", "48"],

@@ -39,7 +39,7 @@ def _scripted(here: Here) -> torch.nn.Module:
 
 @dataclass(frozen=True)
 class Here:
-    """What the slips are made with."""
+    """The fixtures of the slips."""
 
     model: torch.nn.Module
     x: torch.Tensor
@@ -219,13 +219,13 @@ def test_training_mode_that_is_meant(here: Here) -> None:
         check_mode("forward", model, export_method("forward", exported))
 
 
-@pytest.mark.parametrize("given", [ARRAY, torch.from_numpy(ARRAY.copy())], ids=["NumPy", "torch"])
-def test_what_is_not_a_slip(here: Here, given: Any) -> None:
+@pytest.mark.parametrize("argument", [ARRAY, torch.from_numpy(ARRAY.copy())], ids=["NumPy", "torch"])
+def test_what_is_not_a_slip(here: Here, argument: Any) -> None:
     """A list of arguments, a path as text or as Path, tensors of torch's."""
     lowered = delegraph.lower(here.model, [here.x])
     lowered.save(here.folder / "good.pte")
     for path in (here.folder / "good.pte", str(here.folder / "good.pte")):
-        np.testing.assert_array_equal(delegraph.load(path)(given), ARRAY * 2)
+        np.testing.assert_array_equal(delegraph.load(path)(argument), ARRAY * 2)
 
 
 def test_texts_are_short(here: Here) -> None:

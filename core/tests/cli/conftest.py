@@ -121,7 +121,7 @@ class Negator(BackendInterface):
 
 @pytest.fixture(autouse=True)
 def installed() -> Iterator[PluginRegistry]:
-    """What is installed on this machine does not matter; this is."""
+    """The plug-ins of the tests, whatever is installed on this machine."""
     registry = PluginRegistry()
     registry.register("kernels", "numpy", library())
     registry.register("backends", "Negator", Negator())

@@ -106,11 +106,11 @@ def test_what_goes_wrong_names_the_delegate(pte: str, refused: Refused, tmp_path
     def faulty(name: str, blob: bytes) -> Any:
         raise KeyError("layers")
 
-    for made, message in (
+    for files, message in (
         (damaged, "forward_delegate_0 (Negator): its blob is damaged"),
         (faulty, "forward_delegate_0 (Negator): KeyError while its engine's files are made: 'layers'"),
     ):
-        with use(Drawing(made)):
+        with use(Drawing(files)):
             assert message in refused("inspect", pte, "--delegates", str(tmp_path / "out"), code=1)
 
 

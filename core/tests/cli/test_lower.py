@@ -167,11 +167,11 @@ def test_a_module_that_raises(capsys: pytest.CaptureFixture[str]) -> None:
     assert message == "delegraph lower: importing model.py raised ModuleNotFoundError: No module named 'no_such_module'"
 
 
-@pytest.mark.parametrize(("factory", "given"), [("nothing", "NoneType"), ("one", "tuple of 1")])
-def test_a_factory_that_gives_something_else(factory: str, given: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("factory", "kind"), [("nothing", "NoneType"), ("one", "tuple of 1")])
+def test_a_factory_that_gives_something_else(factory: str, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     message = failure(capsys, f"model.py:{factory}")
     assert message.startswith(f"delegraph lower: model.py:{factory}, method 'forward': expected (model, args), ")
-    assert message.endswith(f"not {given}")
+    assert message.endswith(f"not {kind}")
 
 
 @pytest.mark.parametrize(

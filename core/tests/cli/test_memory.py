@@ -21,12 +21,14 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_json_tells_places_steps_and_the_peak(pte: str, told: Told) -> None:
-    (forward,) = [one for one in told("inspect", pte, "--memory", "--json")["methods"] if one["method"] == "forward"]
+    (forward,) = [
+        method for method in told("inspect", pte, "--memory", "--json")["methods"] if method["method"] == "forward"
+    ]
     assert forward["memories"] == [
         {"memory_id": 1, "device": "cpu", "planned_nbytes": 256, "lower_bound": 32, "peak": 0}
     ]
-    found = [(t["value"], t["op"], t["offset"], t["nbytes"], t["first"], t["last"]) for t in forward["tensors"]]
-    assert found == [
+    tensors = [(t["value"], t["op"], t["offset"], t["nbytes"], t["first"], t["last"]) for t in forward["tensors"]]
+    assert tensors == [
         (0, "input", 0, 16, -1, 0),
         (3, "aten::add.out", 64, 16, 0, 1),
         (4, "delegate 0, Negator", 128, 16, 1, 2),
@@ -58,13 +60,13 @@ def test_a_view_is_its_tensors_and_parts_are_their_wholes() -> None:
     values = [tensor(4, at=64), tensor(4, at=0), tensor(4, at=16), tensor(8, at=0), tensor(4, at=16), tensor(8, at=32)]
     calls = [KernelCall(0, (0, 1, 1)), KernelCall(0, (0, 2, 2)), KernelCall(0, (3, 4, 5, 5))]
     told = _calls(values, calls, [0], [5])
-    assert [(one.value, one.first, one.last) for one in told.tensors] == [(0, -1, 1), (3, 0, 2), (5, 2, 3)]
+    assert [(placed.value, placed.first, placed.last) for placed in told.tensors] == [(0, -1, 1), (3, 0, 2), (5, 2, 3)]
     assert told.memories[0].lower_bound == 64
 
 
 def test_what_is_read_before_it_is_written_is_a_state() -> None:
     told = _calls([tensor(4, at=0), tensor(4, at=16)], [KernelCall(0, (0, 1, 1)), KernelCall(0, (1, 0, 0))], [], [1])
-    assert [(one.value, one.op, one.first, one.last) for one in told.tensors] == [
+    assert [(placed.value, placed.op, placed.first, placed.last) for placed in told.tensors] == [
         (0, "state", -1, 2),
         (1, "aten::add.out", 0, 2),
     ]
@@ -76,7 +78,12 @@ def test_a_delegates_results_are_its_last_arguments_that_nobody_named() -> None:
 
     calls = [DelegateCall(0, (0, 1, 2)), KernelCall(0, (1, 2, 3, 3))]
     told = _calls(values, calls, [0], [3], delegates=[BackendDelegate("Negator", 0, ())])
-    assert [(one.value, one.first, one.last) for one in told.tensors] == [(0, -1, 0), (1, 0, 1), (2, 0, 1), (3, 1, 2)]
+    assert [(placed.value, placed.first, placed.last) for placed in told.tensors] == [
+        (0, -1, 0),
+        (1, 0, 1),
+        (2, 0, 1),
+        (3, 1, 2),
+    ]
 
 
 def test_names_of_a_stranger_stay_names(tmp_path: Path, told: Told) -> None:

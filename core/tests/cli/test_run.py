@@ -69,8 +69,8 @@ def test_in_words(pte: str, told: Told) -> None:
 
 
 def test_random_inputs_come_from_the_seed(pte: str, told: Told) -> None:
-    first, again, other = (told("run", pte, "--seed", seed, "--json") for seed in ("5", "5", "6"))
-    assert firsts(first) == firsts(again) != firsts(other)
+    first, again, third = (told("run", pte, "--seed", seed, "--json") for seed in ("5", "5", "6"))
+    assert firsts(first) == firsts(again) != firsts(third)
     assert np.allclose(-np.array(firsts(first)[0]) - firsts(first, "inputs")[0], [1, 2, 3, 4])
 
 
@@ -91,8 +91,8 @@ def test_what_it_wrote_it_reads(pte: str, told: Told, tmp_path: Path) -> None:
     first, again = str(tmp_path / "1.npz"), str(tmp_path / "2.npz")
     told("run", pte, "--method", "identities", "--output", first, "--json")
     told("run", pte, "--method", "identities", "--inputs", first, "--output", again, "--json")
-    for one, other in zip(np.load(first).values(), np.load(again).values(), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for a, b in zip(np.load(first).values(), np.load(again).values(), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_options_of_backends_by_load(pte: str, told: Told, refused: Refused) -> None:

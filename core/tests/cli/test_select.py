@@ -152,7 +152,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def plugins(site: Path, installed: PluginRegistry) -> Iterator[PluginRegistry]:
-    """What is in `site`, and nothing else."""
+    """The modules of `site`, and nothing else."""
     with use_registry(PluginRegistry.discover(environ={}, path=[str(site)])) as registry:
         yield registry
 
@@ -280,14 +280,14 @@ def doubles() -> Program:
 
 
 def test_programs_on_two_libraries(pte_of: PteOf, told: Told, tmp_path: Path) -> None:
-    one, two = pte_of("one", calls("aten::neg.out", "bolt::times.out")), pte_of("two", doubles())
+    first, second = pte_of("one", calls("aten::neg.out", "bolt::times.out")), pte_of("two", doubles())
     app = str(tmp_path / "app.pyz")
-    answer = told("select", one, two, "-o", app, "--json", "--kernels", "acme,bolt")
+    answer = told("select", first, second, "-o", app, "--json", "--kernels", "acme,bolt")
     assert [kernels["library"] for kernels in answer["kernels"]] == ["acme", "bolt"]
     assert [kernels["left_out"] for kernels in answer["kernels"]] == [3, 2]
     assert {"bolt/kernels.py", "bolt/tables/factor.txt"} <= names(app)
     assert "bolt/py.typed" not in names(app)
-    for name, pte in (("one", one), ("two", two)):
+    for name, pte in (("one", first), ("two", second)):
         assert output_of(app, name, folder=tmp_path) == output_here(told, pte, tmp_path)
         assert output_of(app, pte, folder=tmp_path) == output_of(app, name, folder=tmp_path)
     assert "say which program: one, two" in run_elsewhere(app).stderr
@@ -319,7 +319,7 @@ def test_a_backend_comes_with_its_runtime_half(pte_of: PteOf, told: Told, tmp_pa
     assert answer["backends"] == [{"backend": "Spark", "provider": "spark 1.0"}]
     assert {name for name in names(app) if name.startswith("spark")} == {"spark/__init__.py", "spark/runtime.py"}
     assert 'spark-driver>=2; python_version>"3"' in answer["requirements"]
-    assert not [wanted for wanted in answer["requirements"] if wanted.startswith("torch")]
+    assert not [requirement for requirement in answer["requirements"] if requirement.startswith("torch")]
     assert "No module named 'spark_driver'" in run_elsewhere(app).stderr
     driver = tmp_path / "driver"
     driver.mkdir()
@@ -331,7 +331,7 @@ def test_what_dtypes_and_external_constants_need(pte_of: PteOf, told: Told, tmp_
     app = str(tmp_path / "app.pyz")
     half = calls("aten::neg.out", dtype=ScalarType.BFLOAT16)
     requirements = told("select", pte_of("half", half), "-o", app, "--json", "--kernels", "acme")["requirements"]
-    assert [wanted[:5] for wanted in requirements] == ["ml_dt", "numpy"]
+    assert [requirement[:5] for requirement in requirements] == ["ml_dt", "numpy"]
     assert "delegraph/program/flat_tensor.py" not in names(app)
     info = ExtraTensorInfo(fully_qualified_name="weight", location=TensorDataLocation.EXTERNAL)
     constant = Tensor(ScalarType.FLOAT, (4,), (0,), extra_tensor_info=info)
@@ -373,9 +373,9 @@ def test_a_wheel(pte_of: PteOf, told: Told, tmp_path: Path) -> None:
 def test_a_wheel_with_programs_by_its_short_name(pte_of: PteOf, told: Told, tmp_path: Path) -> None:
     out = str(tmp_path / "my-model.whl")
     answer = told("select", pte_of("m", calls("aten::neg.out")), "-o", out, "--embed", "--json")
-    (made,) = answer["outputs"]
-    assert Path(made["path"]).name.startswith("my_model-")
-    assert "delegraph_selected/programs/m.pte" in names(made["path"])
+    (output,) = answer["outputs"]
+    assert Path(output["path"]).name.startswith("my_model-")
+    assert "delegraph_selected/programs/m.pte" in names(output["path"])
 
 
 @pytest.mark.parametrize("out", ["app.pyz", "app-1.0-py3-none-any.whl", "ops.yaml"])

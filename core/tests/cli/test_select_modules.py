@@ -16,8 +16,8 @@ from delegraph.errors import PluginLoadError
 
 
 def read(source: str, module: str = "a.b.c", is_package: bool = False) -> set[tuple[str, str | None, When]]:
-    found = imports_of(ast.parse(source), module, is_package)
-    return {(one.module, one.name, one.when) for one in found}
+    imports = imports_of(ast.parse(source), module, is_package)
+    return {(entry.module, entry.name, entry.when) for entry in imports}
 
 
 @pytest.mark.parametrize(

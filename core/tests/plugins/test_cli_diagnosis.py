@@ -1,4 +1,4 @@
-"""What `delegraph plugins check` and `doctor` say of an installation that is wrong, and the command that helps.
+"""The answers of `delegraph plugins check` and `doctor` to an installation that is wrong, and the command that helps.
 
 Plug-ins are loaded in this process, and tried out on no model: `test_doctor.py` and `test_cli.py` do that elsewhere.
 """
@@ -57,14 +57,14 @@ def other(install: Install) -> None:
     )
 
 
-def backend(source: str, identity: str = "Npu", lowering: str = "Npu", wanted: str = "Npu") -> tuple[Any, Any]:
+def backend(source: str, identity: str = "Npu", lowering: str = "Npu", target: str = "Npu") -> tuple[Any, Any]:
     """Entry points and modules of a backend, whose three ids may differ."""
     entries = {
         "partitioners": {"npu": "acme_partitioner:make"},
         "lowerings": {lowering: "acme_aot:Lowering"},
         "backends": {identity: "acme_rt:Backend"},
     }
-    partitioner = PARTITIONER.format(id=wanted)
+    partitioner = PARTITIONER.format(id=target)
     return entries, {"acme_partitioner.py": partitioner, "acme_aot.py": LOWERING, "acme_rt.py": source}
 
 
@@ -82,7 +82,7 @@ def test_a_sound_backend(install: Install, backend_source: str, capsys: pytest.C
 def test_a_partitioner_for_another_id(
     install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install("acme", *backend(backend_source, wanted="Npuu"))
+    install("acme", *backend(backend_source, target="Npuu"))
     assert run("check", "acme", "--json") == 1
     (row,) = [row for row in json.loads(capsys.readouterr().out) if row["result"] == "another id"]
     problem = "its delegates are for the backend 'Npuu', which is not in delegraph.lowerings; did you mean 'Npu'?"
@@ -112,7 +112,7 @@ def test_the_half_that_compiles_may_be_another_distributions(
 def test_a_partitioner_for_a_backend_that_is_not_here(
     install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    install("acme", *backend(backend_source, wanted="Quantum"))
+    install("acme", *backend(backend_source, target="Quantum"))
     assert run("doctor") == 1
     assert "  what to do: install the distribution that lowers to Quantum\n" in capsys.readouterr().out
 

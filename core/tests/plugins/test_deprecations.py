@@ -1,4 +1,4 @@
-"""What was written for an older plug-in API goes on working, and says what of it will go: as the loader, doctor and
+"""Plug-ins for an older plug-in API go on working, and are told which parts of it will go: as the loader, doctor and
 `plugins list` tell it."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RELEASE = Deprecation("backends", "release", "destroy", since=(1, 3), goes=(2, 0
 
 
 class Interface(ABC):
-    """What backends might look like one day: `init` is called `open`, and `execute` has parameters to leave out."""
+    """Backends as they might look one day: `init` is called `open`, and `execute` has parameters to leave out."""
 
     @abstractmethod
     def open(self, context: Any, processed: Any, compile_specs: Any) -> Any: ...
@@ -218,9 +218,9 @@ def test_the_product_of_a_factory_is_looked_at_too(deprecated: Callable[..., Non
     registry = PluginRegistry()
     registry.register("partitioners", "old", lambda options: Tags())
     with pytest.warns(PluginDeprecationWarning, match=r"tag\(\) is deprecated: use partition"):
-        made = registry.create("partitioners", "old")
-    assert made.partition("program") == "tagged"
-    assert made.ops_to_not_decompose("program") == ([], None)
+        partitioner = registry.create("partitioners", "old")
+    assert partitioner.partition("program") == "tagged"
+    assert partitioner.ops_to_not_decompose("program") == ([], None)
 
 
 def test_a_public_name_that_has_another_now() -> None:

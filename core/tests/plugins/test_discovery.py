@@ -1,4 +1,4 @@
-"""What a scan finds, what it leaves out, and what the environment variables choose."""
+"""The offers that a scan finds, those that it leaves out, and the choices of the environment variables."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_order_does_not_depend_on_hash_or_path(install: Install, tmp_path: P
 
 
 OWN = {"best_fit", "greedy", "naive", "search", "constant_folding"}
-"""What the host brings, whatever is allowed beside it."""
+"""The host's own offers, whatever is allowed beside them."""
 
 
 def names(**environ: str) -> set[str]:

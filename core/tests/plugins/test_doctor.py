@@ -312,7 +312,9 @@ def test_a_backend_that_a_program_needs_and_nobody_knows(install: Install) -> No
 def library(name: str, *registrations: str, more: str = "") -> str:
     """The source of a library; a registration is what stands behind the operator's name."""
     source = f"from delegraph.interfaces import KernelLibrary\nlibrary = KernelLibrary({name!r})\n{more}\n"
-    return source + "".join(f"library.kernel({one})(lambda context, *args: None)\n" for one in registrations)
+    return source + "".join(
+        f"library.kernel({registration})(lambda context, *args: None)\n" for registration in registrations
+    )
 
 
 DOUBLE = "'acme::double.out'"

@@ -42,12 +42,12 @@ def test_a_module_that_is_not_there(install: Install) -> None:
 
 
 def test_the_host_is_not_among_its_plugins() -> None:
-    assert "delegraph" not in [one.distribution for one in installed()]
+    assert "delegraph" not in [entry.distribution for entry in installed()]
 
 
 def test_a_module_made_by_hand_exists(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = ModuleType("made_by_hand")
-    monkeypatch.setitem(sys.modules, "made_by_hand", made)
+    module = ModuleType("made_by_hand")
+    monkeypatch.setitem(sys.modules, "made_by_hand", module)
     assert module_exists("made_by_hand")
     assert not module_exists("made_by_hand.inner")
     assert module_spec("delegraph.nowhere") is None

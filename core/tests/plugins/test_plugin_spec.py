@@ -1,4 +1,4 @@
-"""What users write for a plug-in: its name, its options, and where the text is malformed."""
+"""The texts that users write for a plug-in: its name, its options, and where a text is malformed."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_options_in_two_places() -> None:
 
 
 class Strategy:
-    """What the factories below make: a pass."""
+    """The product of the factories below: a pass."""
 
     def __init__(self, *, optimize: int = 1, mode: str = "safe") -> None:
         self.optimize, self.mode = optimize, mode
@@ -130,8 +130,8 @@ def create(factory: Any, options: Mapping[str, Any]) -> Any:
 
 @pytest.mark.parametrize("factory", [Strategy, of_mapping, lambda options: Strategy(**options)])
 def test_options_arrive(factory: Any) -> None:
-    made = create(factory, {"optimize": 3})
-    assert (made.optimize, made.mode) == (3, "safe")
+    result = create(factory, {"optimize": 3})
+    assert (result.optimize, result.mode) == (3, "safe")
 
 
 @pytest.mark.parametrize("factory", [Strategy, of_mapping])

@@ -156,8 +156,8 @@ def test_a_preference_for_what_is_not_there(install: Install, backend_source: st
 def test_registries_that_prefer_share_what_is_loaded(install: Install, backend_source: str) -> None:
     two(install, backend_source)
     registry = PluginRegistry.discover()
-    one, two_ = registry.preferring({"backends:Npu": "acme"}), registry.preferring({"backends:Npu": "acme"})
-    assert one.load("backends", "Npu") is two_.load("backends", "Npu")
+    first, second = registry.preferring({"backends:Npu": "acme"}), registry.preferring({"backends:Npu": "acme"})
+    assert first.load("backends", "Npu") is second.load("backends", "Npu")
 
 
 def test_the_override_never_names_the_broken_one(install: Install, backend_source: str) -> None:

@@ -1,4 +1,4 @@
-"""What does not fit its group is refused by name when it is loaded, both signatures shown."""
+"""Plug-ins that do not fit their group are refused by name when they are loaded, both signatures shown."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_one_that_inherits_nothing_needs_the_hooks_without_a_default() -> None:
     class Bare:
         def execute(self, context: Any, handle: Any, args: Any) -> None: ...
 
-    found = violations(BACKENDS, Bare())
+    faults = violations(BACKENDS, Bare())
     base = "delegraph.interfaces.BackendInterface"
-    assert found == [f"it has no init(context, processed, compile_specs); derive from {base} or write it"]
+    assert faults == [f"it has no init(context, processed, compile_specs); derive from {base} or write it"]
 
 
 def test_an_abstract_hook_that_is_missing() -> None:

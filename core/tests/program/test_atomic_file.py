@@ -300,7 +300,7 @@ def test_what_a_killed_process_left_goes_with_the_next_save(
 
 
 class System:
-    """What saving asks of the system; the call `number` fails with `error`."""
+    """The system calls of saving; the call `number` fails with `error`."""
 
     CALLS = ("open", "fsync", "replace", "link", "unlink", "stat", "chmod", "access", "scandir", "close")
 
@@ -331,13 +331,13 @@ def test_whichever_call_of_the_system_fails(pair: tuple[Path, Path], error: Base
         system = System(number, error)
         with suppress(OSError, KeyboardInterrupt), system.in_place():
             write_together([(path, [b"new"]) for path in pair])
-        found, where = contents(pair), f"call {number}, {system.failed}"
-        assert found in ([b"old", b"old"], [b"new", b"new"]), where
+        content, where = contents(pair), f"call {number}, {system.failed}"
+        assert content in ([b"old", b"old"], [b"new", b"new"]), where
         left = set(os.listdir(pair[0].parent)) - {"m.pte", "m.ptd"}
         assert not left or system.failed == "unlink", f"{where}: {left}"
         for name in left:
             os.unlink(pair[0].parent / name)
         if not system.failed:
             break
-    assert found == [b"new", b"new"]
+    assert content == [b"new", b"new"]
     assert number > 15, "that many calls there are"

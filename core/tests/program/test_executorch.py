@@ -97,7 +97,7 @@ def check_contents(ours: Program, theirs: Any) -> None:
 
 @pytest.fixture(scope="module")
 def files(executorch: Peer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """What ExecuTorch writes, by name."""
+    """ExecuTorch's files, by name."""
     directory = tmp_path_factory.mktemp("theirs")
     return {name: directory / f"{name}.pte" for name in executorch("write", directory)}
 

@@ -28,8 +28,8 @@ def test_reading_needs_no_library_at_all() -> None:
 
 @pytest.mark.parametrize("name", delegraph.program.__all__)
 def test_public_names_are_there(name: str) -> None:
-    found = getattr(delegraph.program, name)
-    assert getattr(found, "__name__", name) == name  # constants have none
+    member = getattr(delegraph.program, name)
+    assert getattr(member, "__name__", name) == name  # constants have none
 
 
 def test_public_names_are_pinned() -> None:

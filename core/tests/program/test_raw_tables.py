@@ -39,8 +39,8 @@ PROGRAM = Program((PLAN,), (b"", bytes(range(8))), delegate_data=(b"blob",), nam
 
 
 def only(record: dict[str, Any], name: str) -> Any:
-    (one,) = record[name]
-    return one
+    (element,) = record[name]
+    return element
 
 
 def test_tables_say_what_the_file_says() -> None:

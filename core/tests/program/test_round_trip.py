@@ -113,13 +113,13 @@ def values(draw: st.DrawFn, constants: list[bytes], mutable_data: list[bytes]) -
         st.builds(BoolList, st.lists(st.booleans(), max_size=200).map(tuple)),
         tensors(constants, mutable_data),
     )
-    made: list[Value] = [Int(0), Tensor(ScalarType.BYTE, (), ()), *draw(st.lists(scalars, max_size=8))]
-    ints = st.sampled_from([i for i, value in enumerate(made) if type(value) is Int])
-    tensor_indices = st.sampled_from([i for i, value in enumerate(made) if type(value) is Tensor])
-    made.append(IntList(tuple(draw(st.lists(ints, max_size=20)))))
-    made.append(TensorList(tuple(draw(st.lists(tensor_indices, max_size=20)))))
-    made.append(OptionalTensorList(tuple(draw(st.lists(st.just(-1) | tensor_indices, max_size=5)))))
-    return tuple(made)
+    drawn: list[Value] = [Int(0), Tensor(ScalarType.BYTE, (), ()), *draw(st.lists(scalars, max_size=8))]
+    ints = st.sampled_from([i for i, value in enumerate(drawn) if type(value) is Int])
+    tensor_indices = st.sampled_from([i for i, value in enumerate(drawn) if type(value) is Tensor])
+    drawn.append(IntList(tuple(draw(st.lists(ints, max_size=20)))))
+    drawn.append(TensorList(tuple(draw(st.lists(tensor_indices, max_size=20)))))
+    drawn.append(OptionalTensorList(tuple(draw(st.lists(st.just(-1) | tensor_indices, max_size=5)))))
+    return tuple(drawn)
 
 
 @st.composite
@@ -143,15 +143,15 @@ def chains(draw: st.DrawFn, count: int) -> Chain:
 
 @st.composite
 def plans(draw: st.DrawFn, name: str, constants: list[bytes], mutable_data: list[bytes]) -> ExecutionPlan:
-    made = draw(values(constants, mutable_data))
-    indices = st.lists(st.integers(0, len(made) - 1), max_size=4).map(tuple)
+    drawn = draw(values(constants, mutable_data))
+    indices = st.lists(st.integers(0, len(drawn) - 1), max_size=4).map(tuple)
     specs = st.lists(st.builds(CompileSpec, texts, blobs), max_size=2).map(tuple)
     return ExecutionPlan(
         name=name,
-        values=made,
+        values=drawn,
         inputs=draw(indices),
         outputs=draw(indices),
-        chains=tuple(draw(st.lists(chains(len(made)), min_size=1, max_size=2))),
+        chains=tuple(draw(st.lists(chains(len(drawn)), min_size=1, max_size=2))),
         operators=(Operator(draw(names), draw(texts)), Operator("aten::add", "out")),
         delegates=(BackendDelegate(draw(names), 0, draw(specs)), BackendDelegate("B", draw(st.sampled_from([0, 1])))),
         non_const_buffer_sizes=(0, 2**41, *draw(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=2))),
@@ -167,11 +167,11 @@ def programs(draw: st.DrawFn) -> Program:
     constants: list[bytes] = [b""]
     mutable_data: list[bytes] = [b""]
     methods = draw(st.lists(names, min_size=1, max_size=2, unique=True))
-    made = tuple(draw(plans(name, constants, mutable_data)) for name in methods)
-    used = {delegate.processed for plan in made for delegate in plan.delegates}
+    execution_plan = tuple(draw(plans(name, constants, mutable_data)) for name in methods)
+    used = {delegate.processed for plan in execution_plan for delegate in plan.delegates}
     distinct = draw(st.lists(blobs, min_size=len(used), max_size=len(used), unique=True))
     return Program(
-        execution_plan=made,
+        execution_plan=execution_plan,
         constants=tuple(constants),
         mutable_data=tuple(mutable_data) if len(mutable_data) > 1 else (),
         delegate_data=tuple(distinct),

@@ -234,7 +234,7 @@ def kernels() -> KernelLibrary:
 
 @pytest.fixture(autouse=True)
 def nothing_installed() -> Any:
-    """What is installed on this machine does not matter to these tests."""
+    """No plug-ins: those installed on this machine do not matter to these tests."""
     with use_registry(PluginRegistry()) as registry:
         yield registry
 

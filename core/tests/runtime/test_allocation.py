@@ -26,10 +26,10 @@ class Counting:
 
     @property
     def sizes(self) -> list[int]:
-        return [len(one) for one in self.given]
+        return [len(memory) for memory in self.given]
 
     def gave(self, array: Any) -> bool:
-        return any(np.shares_memory(array, one) for one in self.given)
+        return any(np.shares_memory(array, memory) for memory in self.given)
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def allocate() -> Counting:
 def loaded(allocate: Counting, kernels: KernelLibrary) -> Any:
     @kernels.kernel("test::positive.out")
     def positive(context: Any, a: Any, out: Any) -> None:
-        found = a[a > 0]
-        context.resize(out, found.shape)[...] = found
+        positive = a[a > 0]
+        context.resize(out, positive.shape)[...] = positive
 
     def of(build: Any, plan: Any, **options: Any) -> Any:
         runtime = Runtime(kernels=[kernels], platform=Platform(allocate=allocate))
@@ -59,16 +59,16 @@ def unbounded(build: Any, rank: int = 1) -> int:
 
 def positives(build: Any) -> Any:
     """x -> twice those of its elements that are positive; neither has an upper bound."""
-    x, found, out = unbounded(build), unbounded(build), unbounded(build)
-    build.call("test::positive.out", x, found)
-    build.call("test::positive.out", found, out)
+    x, chosen, out = unbounded(build), unbounded(build), unbounded(build)
+    build.call("test::positive.out", x, chosen)
+    build.call("test::positive.out", chosen, out)
     return build.plan([x], [out])
 
 
 def test_an_output_without_bound_is_the_allocators_and_the_callers(build: Any, loaded: Any, allocate: Counting) -> None:
     method = loaded(build, positives(build))
     outputs = [method.execute([np.float32(x)])[0] for x in ([1, -2, 3], [-1], [4, 5, 6, 7])]
-    assert [one.tolist() for one in outputs] == [[1, 3], [], [4, 5, 6, 7]]
+    assert [output.tolist() for output in outputs] == [[1, 3], [], [4, 5, 6, 7]]
     assert allocate.gave(outputs[0])
     assert allocate.gave(outputs[2])
 
@@ -79,7 +79,7 @@ def test_a_rank_of_zero_is_one_element_also_without_bound(build: Any, loaded: An
     build.call("aten::add.out", x, x, build.int(1), inner)
     build.call("aten::add.out", inner, x, build.int(1), out)
     method = loaded(build, build.plan([x], [inner, out] if is_output else [out]))
-    assert [float(one) for one in method.execute([np.float32(2)])] == [4, 6][not is_output :]
+    assert [float(value) for value in method.execute([np.float32(2)])] == [4, 6][not is_output :]
 
 
 def test_memory_is_kept_while_it_is_large_enough(build: Any, loaded: Any, allocate: Counting) -> None:

@@ -74,9 +74,9 @@ def test_a_buffer_is_used_where_it_is_and_the_others_are_allocated() -> None:
 
 
 def test_all_memories_and_any_kind_of_buffer() -> None:
-    one, other = aligned(16), memoryview(aligned(32))
-    (result,) = load({1: one, 2: other})(np.ones(4, np.float32))
-    assert one.view(np.float32).tolist() == [1, 1, 1, 1] and result.tolist() == [2, 2, 2, 2]
+    first, second = aligned(16), memoryview(aligned(32))
+    (result,) = load({1: first, 2: second})(np.ones(4, np.float32))
+    assert first.view(np.float32).tolist() == [1, 1, 1, 1] and result.tolist() == [2, 2, 2, 2]
 
 
 def test_another_session_has_memory_of_its_own() -> None:
@@ -88,8 +88,8 @@ def test_another_session_has_memory_of_its_own() -> None:
 
 
 def test_buffers_by_method() -> None:
-    other = ExecutionPlan(**{**_fields(adder().execution_plan[0]), "name": "other"})
-    program = Program((*adder().execution_plan, other))
+    second = ExecutionPlan(**{**_fields(adder().execution_plan[0]), "name": "other"})
+    program = Program((*adder().execution_plan, second))
     sram = aligned(64)
     run = delegraph.load(program, kernels=[KERNELS], memory={"other": {2: sram}})
     run(np.zeros(4, np.float32))

@@ -55,7 +55,7 @@ def test_a_condition_is_false_if_any_element_is(build: Any, load_method: Any) ->
     flags, out = build.tensor(2, dtype="bool"), build.tensor(1, dtype="int64")
     branch(build, flags, lambda: build.constant(np.array([1])), lambda: build.constant(np.array([0])), out)
     method = load_method(build, build.plan([flags], [out]))
-    assert [method.execute([np.array(given)])[0][0] for given in ([True, True], [True, False])] == [1, 0]
+    assert [method.execute([np.array(values)])[0][0] for values in ([True, True], [True, False])] == [1, 0]
 
 
 def test_scalars_are_moved(build: Any, load_method: Any) -> None:
@@ -64,8 +64,8 @@ def test_scalars_are_moved(build: Any, load_method: Any) -> None:
     branch(build, flag, lambda: build.int(7), lambda: build.int(8), number)
     filled = build.call("aten::full.out", build.ints(number), build.double(1.0), build.tensor(8, dynamic=True))
     method = load_method(build, build.plan([flag], [number, filled]))
-    for given, expected in ((True, 7), (False, 8), (True, 7)):
-        result, ones = method.execute([np.array(given)])
+    for condition, expected in ((True, 7), (False, 8), (True, 7)):
+        result, ones = method.execute([np.array(condition)])
         assert (result, ones.shape) == (expected, (expected,))
 
 
@@ -146,14 +146,14 @@ def test_chains_run_one_after_the_other(build: Any, kernels: Any) -> None:
     from dataclasses import replace
 
     x = build.tensor(1)
-    one = build.call("aten::add.out", x, x, build.int(1), build.tensor(1))
+    doubled = build.call("aten::add.out", x, x, build.int(1), build.tensor(1))
     skip = build.jump_false(build.bool(False), -1)
     build.call("test::fail.out", x, build.tensor(1))
     build.land(skip)
     plan = build.plan([x], [])
     build.instructions.clear()
-    two = build.call("aten::mul.out", one, one, build.tensor(1))
-    second = build.plan([x], [two])
+    squared = build.call("aten::mul.out", doubled, doubled, build.tensor(1))
+    second = build.plan([x], [squared])
     both = replace(second, chains=plan.chains + second.chains, operators=tuple(build.operators))
     method = Runtime(kernels=[kernels]).load_program(build.program(both)).load_method("forward")
     assert method.execute([np.float32([3])])[0] == [36]

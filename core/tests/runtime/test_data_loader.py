@@ -29,8 +29,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=[BufferDataLoader, FileDataLoader, MmapDataLoader])
 def loader(request: pytest.FixtureRequest, path: Path) -> DataLoader:
-    made: DataLoader = request.param(DATA if request.param is BufferDataLoader else path)
-    return made
+    result: DataLoader = request.param(DATA if request.param is BufferDataLoader else path)
+    return result
 
 
 def test_ranges(loader: DataLoader) -> None:

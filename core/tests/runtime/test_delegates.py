@@ -198,8 +198,10 @@ def test_refused_blobs(build: Any, load_method: Any, verdict: Verdict, stamped: 
     plan = plus(build, 1, specs=[STAMP.to_compile_spec()] if stamped else [])
     with pytest.raises(DelegateInvalidCompatibility) as caught:
         load_method(build, plan, backends={"Adder": backend})
-    made = "Adder blob version 3, made by acme-adder 1.2.0" if stamped else "a blob without a stamp"
-    start = f"method 'forward', delegate 0 (Adder): the backend refuses {made}: its weights are packed for another chip"
+    origin = "Adder blob version 3, made by acme-adder 1.2.0" if stamped else "a blob without a stamp"
+    start = (
+        f"method 'forward', delegate 0 (Adder): the backend refuses {origin}: its weights are packed for another chip"
+    )
     assert str(caught.value).startswith(start + remedy)
     assert backend.log == []  # init never saw the blob
 
@@ -512,7 +514,7 @@ def test_a_delegate_that_reshapes_its_output_changes_no_others(build: Any, load_
 
 @pytest.mark.parametrize("raised", [InvalidArgument("a tensor of 3 dims"), InvalidType("int4")])
 def test_a_backend_that_blames_the_caller(build: Any, load_method: Any, raised: Exception) -> None:
-    """What a caller gave was checked before: what a delegate is handed is its compiler's."""
+    """A caller's arguments were checked before: a delegate's arguments are its compiler's."""
 
     class Blames(Adder):
         def execute(self, context: Any, handle: Any, args: Any) -> None:

@@ -191,13 +191,13 @@ def test_what_a_backend_offers_has_to_be_an_allocator(build: Any) -> None:
 
 def test_two_backends_with_memories_of_their_own_on_one_device(build: Any) -> None:
     plan = only_cuda_0(doubling(build))
-    second = replace(plan.delegates[0], id="Other")
-    program = build.program(replace(plan, delegates=(*plan.delegates, second)))
-    one, other = Doubler(), Doubler()
+    twin = replace(plan.delegates[0], id="Other")
+    program = build.program(replace(plan, delegates=(*plan.delegates, twin)))
+    first, second = Doubler(), Doubler()
     with pytest.raises(NotSupported, match="'Doubler' and 'Other' each have an allocator of their own"):
-        Runtime(backends={"Doubler": one, "Other": other}).load_program(program).load_method("forward")
-    other.offer = one.offer
-    method = Runtime(backends={"Doubler": one, "Other": other}).load_program(program).load_method("forward")
+        Runtime(backends={"Doubler": first, "Other": second}).load_program(program).load_method("forward")
+    second.offer = first.offer
+    method = Runtime(backends={"Doubler": first, "Other": second}).load_program(program).load_method("forward")
     assert np.array_equal(method.execute([X])[0], X * 2)
 
 
@@ -286,7 +286,7 @@ def test_a_delegate_for_a_device_that_there_is_not(build: Any) -> None:
 
 
 def test_tensors_tagged_in_the_memory_of_the_cpu_are_arrays(build: Any) -> None:
-    """What ExecuTorch writes with enable_non_cpu_memory_planning=False."""
+    """A file as ExecuTorch writes it with enable_non_cpu_memory_planning=False."""
     x, out = build.value(tensor(1, 0, 0)), build.value(tensor(1, 64, 0))
     build.delegate("Doubler", x, out, specs=[CompileSpec("target_device", b"cuda:0")])
     plan = replace(build.plan([x], [out]), non_const_buffer_sizes=(0, 128))

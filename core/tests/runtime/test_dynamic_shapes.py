@@ -21,17 +21,17 @@ def test_shapes_up_to_the_bound(build: Any, load_method: Any, planned: bool) -> 
     method = load_method(build, doubled(build, 4, 3, planned=planned))
     results = []
     for rows in (2, 4, 1, 3, 0):
-        given = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
-        results.append((method.execute([given])[0], given * 2))
+        array = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
+        results.append((method.execute([array])[0], array * 2))
     for result, expected in results:
         np.testing.assert_array_equal(result, expected)
 
 
 def test_shapes_of_another_dim_order(build: Any, load_method: Any) -> None:
     method = load_method(build, doubled(build, 2, 3, 4, 4, dim_order=(0, 2, 3, 1)))
-    given = np.random.default_rng(0).random((1, 3, 2, 3), np.float32)
-    (result,) = method.execute([given])
-    np.testing.assert_array_equal(result, given * 2)
+    array = np.random.default_rng(0).random((1, 3, 2, 3), np.float32)
+    (result,) = method.execute([array])
+    np.testing.assert_array_equal(result, array * 2)
     assert result.transpose(0, 2, 3, 1).flags.c_contiguous
 
 
@@ -87,10 +87,10 @@ def test_dynamic_views_alias(build: Any, load_method: Any) -> None:
     build.call("aten::add.out", flat, flat, build.int(1), flat)
     method = load_method(build, build.plan([x], [x, flat]))
     for rows in (2, 4, 1):
-        given = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
-        matrix, row = method.execute([given])
-        np.testing.assert_array_equal(matrix, given * 2)
-        np.testing.assert_array_equal(row, given.ravel() * 2)
+        array = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
+        matrix, row = method.execute([array])
+        np.testing.assert_array_equal(matrix, array * 2)
+        np.testing.assert_array_equal(row, array.ravel() * 2)
 
 
 @pytest.mark.parametrize(("sizes", "shape"), [((-1, 5), "[-1, 5]"), ((-1, -1), "[-1, -1]"), ((5,), "[5]")])

@@ -1,4 +1,4 @@
-"""What a tracer recorded, as ExecuTorch's file of it: names, places, values, and what is refused."""
+"""A tracer's events as ExecuTorch's file: names, places, values, and refused dumps."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def spans(events: Any) -> list[Any]:
 
 def test_times_have_executorchs_names(run: Any) -> None:
     dump, buffer = run(times=2, enable_etdump=True)
-    assert [one.name for one in dump.run_data] == ["Default", "Execute", "Execute"]
+    assert [data.name for data in dump.run_data] == ["Default", "Execute", "Execute"]
     assert spans(dump.run_data[0].events)[-1] == ("Program::load_method", -1, -1, -1)
     assert spans(dump.run_data[1].events) == [
         ("native_call_add.out", 0, 0, -1),
@@ -80,7 +80,7 @@ def test_times_have_executorchs_names(run: Any) -> None:
     ]
     inside = dump.run_data[1].events[1].profile_event
     assert (inside.start_time, inside.end_time, inside.delegate_debug_metadata) == (5, 9, b"cycles=4")
-    wholes = [one.events[-1].profile_event.delegate_debug_metadata for one in dump.run_data]
+    wholes = [data.events[-1].profile_event.delegate_debug_metadata for data in dump.run_data]
     assert wholes == [b"forward"] * 3, "the method's name, for which the format has no field"
     assert buffer is None, "no values were asked for"
 
@@ -91,16 +91,16 @@ def values(dump: ETDump, buffer: bytes) -> list[Any]:
         assert tensor.offset is not None
         return np.frombuffer(buffer, np.float32, tensor.sizes[0], tensor.offset).tolist()  # type: ignore[no-any-return]
 
-    found: list[Any] = []
+    events: list[Any] = []
     for event in [event.debug_event for event in dump.run_data[1].events or () if event.debug_event]:
         entry = event.debug_entry
         value: Any = {
             ValueType.TENSOR.value: lambda entry=entry: array(entry.tensor),
-            ValueType.TENSOR_LIST.value: lambda entry=entry: [array(one) for one in entry.tensor_list.tensors],
+            ValueType.TENSOR_LIST.value: lambda entry=entry: [array(tensor) for tensor in entry.tensor_list.tensors],
             ValueType.INT.value: lambda entry=entry: entry.int_value.int_val,
         }[entry.val]()
-        found.append((event.name or event.delegate_debug_id_str, event.instruction_id, bool(entry.output), value))
-    return found
+        events.append((event.name or event.delegate_debug_id_str, event.instruction_id, bool(entry.output), value))
+    return events
 
 
 def test_values_that_instructions_wrote(run: Any) -> None:

@@ -24,7 +24,7 @@ from .conftest import PlanBuilder
 
 X = np.float32([1, 2])
 SUMS = np.float32([[13, 25], [14, 27], [15, 29]])
-"""What three calls give: (x + 10 + [2, 3]) + state, whose first value is [0, 10] and which grows by x at each."""
+"""The results of three calls: (x + 10 + [2, 3]) + state, whose first value is [0, 10] and which grows by x at each."""
 
 
 @dataclass
@@ -105,12 +105,12 @@ def program() -> bytes:
     build = PlanBuilder()
     x, state = build.tensor(2, name="x"), build.tensor(2, initial=np.float32([0, 10]), name="state")
     delegated, shifted, total = build.tensor(2), build.tensor(2), build.tensor(2)
-    one = build.int(1)
+    unit = build.int(1)
     build.delegate("Adder", x, delegated, blob=b"10")
-    build.call("aten::add.out", delegated, build.constant(np.float32([2, 3])), one, shifted)
-    build.call("aten::add.out", shifted, state, one, total)
+    build.call("aten::add.out", delegated, build.constant(np.float32([2, 3])), unit, shifted)
+    build.call("aten::add.out", shifted, state, unit, total)
     build.prim(
-        "aten::copy_", state, build.call("aten::add.out", state, x, one, build.tensor(2)), build.bool(False), state
+        "aten::copy_", state, build.call("aten::add.out", state, x, unit, build.tensor(2)), build.bool(False), state
     )
     return serialize_program(build.program(build.plan([x], [total])))
 
@@ -166,22 +166,22 @@ INTERRUPTS = [KeyboardInterrupt(), SystemExit(3), GeneratorExit()]
 
 
 SWALLOWED = {"backend.destroy", "loader.release", "platform.log"}
-"""What may fail without an error: there is nobody whose call it was, or nothing that depends on it."""
+"""The calls that may fail without an error: there is nobody whose call it was, or nothing that depends on it."""
 
 
 @pytest.mark.parametrize("afterwards", [False, True], ids=["before", "afterwards"])
 @pytest.mark.parametrize("error", [*ERRORS, *INTERRUPTS], ids=lambda error: type(error).__name__)
 def test_one_call_fails(error: BaseException, afterwards: bool) -> None:
-    found = [
+    faults = [
         f"{name}, call {number}: {fault}"
         for number, name in enumerate(undisturbed())
         if (fault := fault_of(Life(Faults(number, error, afterwards)), name, error))
     ]
-    assert not found, "\n".join(found)
+    assert not faults, "\n".join(faults)
 
 
 def fault_of(life: Life, name: str, error: BaseException) -> str | None:
-    """What goes wrong if a call of `name` raises `error`, at that time or later."""
+    """The faults after a call of `name` raised `error`, at that time or later."""
     try:
         life.run()
     except BaseException as caught:
@@ -195,7 +195,7 @@ def fault_of(life: Life, name: str, error: BaseException) -> str | None:
 
 
 def left_behind(life: Life) -> str | None:
-    """What was loaded works on, from its initial state; what was not can be loaded; no handle is left behind."""
+    """Loaded methods work on, from their initial state; others can be loaded; no handle is left behind."""
     try:
         module = life.module or life.load()
         module.state.reset()
@@ -219,7 +219,7 @@ def test_a_loader_that_gives_too_little() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("allocate", "message"),
     [
         (lambda nbytes: np.zeros(nbytes // 2, np.uint8), r"the platform's allocate\(\d+\) gave \d+ bytes"),
         (bytes, "is read-only"),
@@ -227,9 +227,9 @@ def test_a_loader_that_gives_too_little() -> None:
     ],
     ids=["short", "read-only", "nothing"],
 )
-def test_memory_that_cannot_be_used(given: Callable[[int], Any], message: str) -> None:
+def test_memory_that_cannot_be_used(allocate: Callable[[int], Any], message: str) -> None:
     loaded = Runtime(
-        kernels=[kernels(Faults())], backends={"Adder": Adder(Faults())}, platform=Platform(allocate=given)
+        kernels=[kernels(Faults())], backends={"Adder": Adder(Faults())}, platform=Platform(allocate=allocate)
     )
     with pytest.raises(MemoryAllocationFailed, match=message):
         loaded.load_program(program()).load_method("forward")

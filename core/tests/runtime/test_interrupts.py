@@ -57,9 +57,9 @@ def test_thousands_of_interrupts(interrupted: Any, build: Any, load_method: Any)
     np.testing.assert_array_equal(method.execute([x])[0], expected)
 
     results: list[Any] = []
-    other = threading.Thread(target=lambda: results.extend(method.execute([x])))
-    other.start()
-    other.join()
+    thread = threading.Thread(target=lambda: results.extend(method.execute([x])))
+    thread.start()
+    thread.join()
     np.testing.assert_array_equal(results[0], expected)  # nothing that an interrupt left behind keeps others out
 
 

@@ -29,14 +29,14 @@ INTS = ((ScalarType.INT, (0, 1)), (ScalarType.INT, (0, 1)))
 
 
 def library(name: str, *, fallback: bool = True, partial: bool = False, on_request: bool = False) -> KernelLibrary:
-    made = KernelLibrary(name)
-    made.on_request = on_request
+    result = KernelLibrary(name)
+    result.on_request = on_request
     if fallback:
-        made.kernel(OP)(lambda context, self, out: None)
+        result.kernel(OP)(lambda context, self, out: None)
     if partial:
         orders = [(0, 1), (0, 1)]
-        made.kernel(OP, dtypes=["float32"] * 2, dim_orders=orders)(lambda context, self, out: None)
-    return made
+        result.kernel(OP, dtypes=["float32"] * 2, dim_orders=orders)(lambda context, self, out: None)
+    return result
 
 
 def chosen(registry: KernelRegistry, key: Any, op: str = OP) -> tuple[str, str]:
@@ -71,8 +71,8 @@ def test_a_partial_kernel_alone_is_no_fallback() -> None:
 
 def test_an_order_for_one_operator() -> None:
     a, b = library("a"), library("b")
-    for one in (a, b):
-        one.kernel("aten::abs.out")(lambda context, self, out: None)
+    for each in (a, b):
+        each.kernel("aten::abs.out")(lambda context, self, out: None)
     registry = KernelRegistry.of({"*": [a, b], OP: [b]}, PluginRegistry())
     assert chosen(registry, INTS) == ("b", "the only one")
     assert chosen(registry, INTS, "aten::abs.out") == ("a", "first in the order, before b")
@@ -98,8 +98,8 @@ def test_a_library_on_request_is_asked_only_by_name() -> None:
 
 def installed(*libraries: KernelLibrary) -> PluginRegistry:
     plugins = PluginRegistry()
-    for one in libraries:
-        plugins.register("kernels", one.name, one)
+    for each in libraries:
+        plugins.register("kernels", each.name, each)
     return plugins
 
 
@@ -116,7 +116,7 @@ def test_two_installed_libraries_are_not_chosen_between() -> None:
     )
     choice = registry.choose(OP, INTS)
     assert choice is not None
-    assert [one.name for one in choice.rivals] == ["aaa", "portable"]
+    assert [rival.name for rival in choice.rivals] == ["aaa", "portable"]
     assert choice.reason == "aaa and portable have it, and no order says which goes first"
 
 
@@ -130,9 +130,9 @@ def test_the_remedies_of_a_conflict_help() -> None:
 def test_a_long_conflict_is_cut_short() -> None:
     a, b = library("a"), library("b")
     ops = [f"aten::op{number}.out" for number in range(10)]
-    for one in (a, b):
+    for each in (a, b):
         for op in ops:
-            one.kernel(op)(lambda context, self, out: None)
+            each.kernel(op)(lambda context, self, out: None)
     with pytest.raises(PluginConflict, match=r"op7\.out\n  and 2 more\n  what to do"):
         KernelRegistry.of(None, installed(a, b)).resolve([(op, INTS) for op in ops])
 
@@ -239,6 +239,6 @@ def test_a_name_that_is_not_installed() -> None:
 
 
 def test_the_same_kernel_twice() -> None:
-    made = library("a")
+    first = library("a")
     with pytest.raises(KernelAlreadyRegistered, match="twice"):
-        made.kernel(OP)(lambda context, self, out: None)
+        first.kernel(OP)(lambda context, self, out: None)

@@ -1,4 +1,4 @@
-"""What a program may use: instructions, time, memory; and ending it from outside."""
+"""The limits of a program: instructions, time, memory; and ending it from outside."""
 
 from __future__ import annotations
 

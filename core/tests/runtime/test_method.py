@@ -166,9 +166,9 @@ def counter(build: Any, **options: Any) -> Any:
 
 def test_state_lives_as_long_as_the_method(build: Any, kernels: Any) -> None:
     program = Runtime(kernels=[kernels]).load_program(build.program(counter(build)))
-    method, one = program.load_method("forward"), np.ones(2, np.float32)
-    assert [method.execute([one])[0][0] for _ in range(3)] == [1, 2, 3]
-    assert program.load_method("forward").execute([one])[0][0] == 1
+    method, array = program.load_method("forward"), np.ones(2, np.float32)
+    assert [method.execute([array])[0][0] for _ in range(3)] == [1, 2, 3]
+    assert program.load_method("forward").execute([array])[0][0] == 1
 
 
 def test_state_begins_with_its_initial_data(build: Any, load_method: Any) -> None:
@@ -208,22 +208,22 @@ def test_unplanned_inputs_share_and_outputs_are_fresh(build: Any) -> None:
     x = build.tensor(2, 3, planned=False)
     out = build.call("test::look.out", x, build.tensor(2, 3, planned=False))
     method = Runtime(kernels=[library]).load_program(build.program(build.plan([x], [out]))).load_method("forward")
-    given = np.ones((2, 3), np.float32)
-    (first,) = method.execute([given])
-    assert np.shares_memory(seen[0], given)
+    array = np.ones((2, 3), np.float32)
+    (first,) = method.execute([array])
+    assert np.shares_memory(seen[0], array)
     assert not seen[0].flags.writeable
-    (second,) = method.execute([np.asfortranarray(given * 2)])  # of another layout: copied
+    (second,) = method.execute([np.asfortranarray(array * 2)])  # of another layout: copied
     assert seen[1].flags.c_contiguous
-    np.testing.assert_array_equal(first, -given)
-    np.testing.assert_array_equal(second, -2 * given)
+    np.testing.assert_array_equal(first, -array)
+    np.testing.assert_array_equal(second, -2 * array)
 
 
 def test_an_unplanned_output_that_is_an_input_is_copied(build: Any, load_method: Any) -> None:
     x = build.tensor(2, planned=False)
     method = load_method(build, build.plan([x], [x]))
-    given = np.ones(2, np.float32)
-    (result,) = method.execute([given])
-    assert not np.shares_memory(result, given)
+    array = np.ones(2, np.float32)
+    (result,) = method.execute([array])
+    assert not np.shares_memory(result, array)
 
 
 def test_planned_memory_of_the_caller(build: Any, load_method: Any) -> None:
@@ -255,9 +255,9 @@ def test_temporary_memory_is_reset_after_each_instruction(build: Any) -> None:
         np.copyto(out, temp)
 
     x = build.tensor(16)
-    one = build.call("test::twice.out", x, build.tensor(16))
-    two = build.call("test::twice.out", one, build.tensor(16))
-    program = Runtime(kernels=[library]).load_program(build.program(build.plan([x], [two])))
+    doubled = build.call("test::twice.out", x, build.tensor(16))
+    quadrupled = build.call("test::twice.out", doubled, build.tensor(16))
+    program = Runtime(kernels=[library]).load_program(build.program(build.plan([x], [quadrupled])))
     enough = MemoryManager(HierarchicalAllocator([bytearray(build.used)]), MemoryAllocator(bytearray(192)))
     method = program.load_method("forward", memory_manager=enough)
     np.testing.assert_array_equal(method.execute([np.ones(16, np.float32)])[0], np.full(16, 4))
@@ -305,7 +305,7 @@ def test_scalar_inputs_are_those_of_the_export(build: Any, load_method: Any) -> 
     assert method.execute(good) == [3, 0.5, True, "sum", None]
 
     def changed(index: int, value: object) -> list[object]:
-        return [value if i == index else other for i, other in enumerate(good)]
+        return [value if i == index else argument for i, argument in enumerate(good)]
 
     with pytest.raises(
         InvalidArgument, match="input 0: expected 3, got 4: the model was exported with this value fixed"

@@ -37,7 +37,7 @@ BREAKS: dict[type[BaseException], BaseException | None] = {
     MemoryAllocationFailed: MemoryError(),
     Cancelled: None,
 }
-"""What a run ends with in the middle, and what a step raises for it."""
+"""The exceptions that end a run in the middle, and those that a step raises for them."""
 
 
 def plan(name: str, writes: bool) -> ExecutionPlan:
@@ -50,8 +50,8 @@ def plan(name: str, writes: bool) -> ExecutionPlan:
     total = build.call("test::step.out", total, build.tensor(2))
     if writes:
         build.prim("aten::copy_", state, total, build.bool(False), state)
-    made = build.plan([x], [total], name=name)
-    return replace(made, non_const_buffer_sizes=(0, build.used, 64))
+    base = build.plan([x], [total], name=name)
+    return replace(base, non_const_buffer_sizes=(0, build.used, 64))
 
 
 def program(shared: bool) -> Program:
@@ -63,7 +63,7 @@ def program(shared: bool) -> Program:
 
 
 class Session:
-    """What a Module should be: a value for each method, or one for both."""
+    """A model of a Module: a value for each method, or one for both."""
 
     def __init__(self, module: Module, values: dict[str, float]) -> None:
         self.module = module
@@ -172,11 +172,11 @@ class Life(RuleBasedStateMachine):
             with pytest.raises(InvalidArgument):
                 session.module[method](x, out=[out])
 
-    @rule(one=sessions, other=sessions, number=numbers)
-    def run_two_at_a_time(self, one: Session, other: Session, number: float) -> None:
-        if one is other:
+    @rule(first=sessions, second=sessions, number=numbers)
+    def run_two_at_a_time(self, first: Session, second: Session, number: float) -> None:
+        if first is second:
             return
-        for running in [self.pool.submit(session.run, "put", number) for session in (one, other)]:
+        for running in [self.pool.submit(session.run, "put", number) for session in (first, second)]:
             running.result()
 
     @rule(session=sessions, number=numbers)
@@ -209,12 +209,12 @@ class Life(RuleBasedStateMachine):
         session.module.state.restore(copied[0])
         session.values = dict(copied[1])
 
-    @rule(session=sessions, other=sessions)
-    def save_and_load(self, session: Session, other: Session) -> None:
+    @rule(session=sessions, target=sessions)
+    def save_and_load(self, session: Session, target: Session) -> None:
         path = Path(self.folder.name) / "state.ptd"
         session.module.state.save(path)
-        other.module.state.load(path)
-        other.values = dict(session.values)
+        target.module.state.load(path)
+        target.values = dict(session.values)
 
     @rule(target=sessions, session=sessions, fresh=st.booleans())
     def fork(self, session: Session, fresh: bool) -> Any:
@@ -235,8 +235,8 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def every_state_is_what_it_should_be(self) -> None:
         for session in getattr(self, "all", ()):
-            held = {name: float(value[0] - INITIAL[0]) for name, value in session.module.state.items()}
-            assert held == session.values
+            contents = {name: float(value[0] - INITIAL[0]) for name, value in session.module.state.items()}
+            assert contents == session.values
 
     def teardown(self) -> None:
         if hasattr(self, "pool"):

@@ -261,9 +261,9 @@ def test_torch_tensors_of_dtypes_that_numpy_lacks(build: Any, kernels: Any, dtyp
     torch = pytest.importorskip("torch")
     x = build.tensor(2, dtype=dtype)
     model = load(build.program(build.plan([x], [x])), kernels=[kernels])
-    given = torch.tensor([1.0, -2.0]).to(getattr(torch, dtype))
-    (result,) = model(given)
-    assert result.dtype == given.dtype
+    tensor = torch.tensor([1.0, -2.0]).to(getattr(torch, dtype))
+    (result,) = model(tensor)
+    assert result.dtype == tensor.dtype
     assert result.float().tolist() == [1, -2]
 
 
@@ -273,9 +273,9 @@ def test_torch_memory_is_shared_where_nothing_is_planned(build: Any, kernels: An
     kernels.kernel("test::look.out")(lambda context, x, out: addresses.append(x.ctypes.data))
     x = build.tensor(2, planned=False)
     out = build.call("test::look.out", x, build.tensor(2))
-    given = torch.ones(2)
-    load(build.program(build.plan([x], [out])), kernels=[kernels])(given)
-    assert addresses == [given.data_ptr()]
+    tensor = torch.ones(2)
+    load(build.program(build.plan([x], [out])), kernels=[kernels])(tensor)
+    assert addresses == [tensor.data_ptr()]
 
 
 @pytest.mark.filterwarnings("ignore:.*[Nn]ested tensors:UserWarning")

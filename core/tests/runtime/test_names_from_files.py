@@ -1,4 +1,4 @@
-"""What stands in a file is told so that no terminal acts on it, and no reader is led to install what only it names."""
+"""Texts of a file are told so that no terminal acts on them, and no reader installs packages that only they name."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def counted(kernels: KernelLibrary) -> dict[str, int]:
 
     @kernels.kernel("test::positive.out")
     def positive(context: Any, a: Any, out: Any) -> None:
-        found = a[a > 0]
-        context.resize(out, found.shape)[...] = found
+        positive = a[a > 0]
+        context.resize(out, positive.shape)[...] = positive
 
     return calls
 
@@ -99,8 +99,8 @@ def test_numbers_lists_and_views_follow_the_shapes(build: Any, load_method: Any,
 
 def test_a_shape_that_depends_on_content(build: Any, load_method: Any, counted: dict[str, int]) -> None:
     x = build.tensor(8, dynamic=True)
-    found = build.call("test::positive.out", x, build.tensor(8, dynamic=True))
-    result = build.call("aten::add.out", found, found, build.int(1), build.tensor(8, dynamic=True))
+    chosen = build.call("test::positive.out", x, build.tensor(8, dynamic=True))
+    result = build.call("aten::add.out", chosen, chosen, build.int(1), build.tensor(8, dynamic=True))
     method = load_method(build, build.plan([x], [result]))
     for content in ([1, 2, -3], [1, 2, -3], [4, -1, 2], [-1, -1, 5], [1, 2, 3], [1, 1, 1], [-1, 0, 0], [0, 0, 3]) * 3:
         expected = [2 * value for value in content if value > 0]
@@ -132,9 +132,9 @@ def test_the_branch_that_was_not_taken_when_shapes_were_bound(build: Any, load_m
     build.move(build.call("aten::mul.out", x, x, build.tensor(4, dynamic=True)), target)
     build.land(to_end)
     method = load_method(build, build.plan([x, flag], [target]))
-    for size, given in ((3, True), (3, True), (3, True), (3, False), (2, False), (2, False), (2, True), (3, False)):
+    for size, condition in ((3, True), (3, True), (3, True), (3, False), (2, False), (2, False), (2, True), (3, False)):
         value = np.full(size, 3, np.float32)
-        assert method.execute([value, np.array(given)])[0].tolist() == [6 if given else 9] * size
+        assert method.execute([value, np.array(condition)])[0].tolist() == [6 if condition else 9] * size
 
 
 class Compressing(BackendInterface):
@@ -149,15 +149,15 @@ class Compressing(BackendInterface):
     def execute(self, context: Any, handle: None, args: Any) -> None:
         self.calls += 1
         x, out = args
-        found = x[x > 0]
-        context.resize(out, found.shape)[...] = found + self.calls
+        positive = x[x > 0]
+        context.resize(out, positive.shape)[...] = positive + self.calls
 
 
 def test_a_delegate_with_state_runs_once_a_call(build: Any, load_method: Any) -> None:
     backend = Compressing()
-    x, found = build.tensor(8, dynamic=True), build.tensor(8, dynamic=True)
-    build.delegate("Compressing", x, found)
-    result = build.call("aten::add.out", found, found, build.int(1), build.tensor(8, dynamic=True))
+    x, chosen = build.tensor(8, dynamic=True), build.tensor(8, dynamic=True)
+    build.delegate("Compressing", x, chosen)
+    result = build.call("aten::add.out", chosen, chosen, build.int(1), build.tensor(8, dynamic=True))
     method = load_method(build, build.plan([x], [result]), backends={"Compressing": backend})
     for number, content in enumerate(([1, 2, 0], [1, 2, 0], [1, 2, 0], [0, 0, 3], [1, 1, 1], [1, 2, 0]), 1):
         expected = [2 * (value + number) for value in content if value > 0]

@@ -1,4 +1,4 @@
-"""What an EventTracer records; a method without one has no trace of it."""
+"""The events of an EventTracer; a method without a tracer has no trace of it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_delegates_in_both_branches_of_a_cond(build: Any, load_method: Any, firs
 
 
 def test_a_delegate_in_a_loop(build: Any, load_method: Any) -> None:
-    """What the round before wrote is written again."""
+    """The values that the round before wrote are written again."""
     x, out, count = build.tensor(1), build.tensor(1), build.int(0)
     more = build.bool(False)  # a variable, which only starts as false
     build.delegate("B", x, out)

@@ -1,4 +1,4 @@
-"""What a program may write: never a constant, the caller's own input, or a value of another kind."""
+"""The values that a program may write: never a constant, the caller's own input, or a value of another kind."""
 
 from __future__ import annotations
 
@@ -114,10 +114,10 @@ def test_nor_through_a_view_of_the_callers_input(build: Any, load_method: Any) -
     build.prim("executorch_prim::et_view.default", x, build.ints(build.int(2)), view)
     build.call("aten::mul.out", x, build.constant(ONES * 3), view)
     method = load_method(build, build.plan([x], []))
-    given = ONES.copy()
+    array = ONES.copy()
     with pytest.raises(InvalidArgument, match="read-only"):
-        method.execute([given])
-    assert given.tolist() == [1, 1]
+        method.execute([array])
+    assert array.tolist() == [1, 1]
 
 
 def test_a_kernel_that_hides_what_it_writes(build: Any, kernels: Any, load_method: Any) -> None:
@@ -127,19 +127,19 @@ def test_a_kernel_that_hides_what_it_writes(build: Any, kernels: Any, load_metho
 
     x = build.tensor(2, planned=False)
     build.prim("test::negate_", x)  # without the slot that would say so
-    given = ONES.copy()
+    array = ONES.copy()
     with pytest.raises(InvalidArgument, match="read-only"):
-        load_method(build, build.plan([x], [])).execute([given])
-    assert given.tolist() == [1, 1]
+        load_method(build, build.plan([x], [])).execute([array])
+    assert array.tolist() == [1, 1]
 
 
 def test_an_argument_that_the_model_changes(build: Any, load_method: Any) -> None:
     x = build.tensor(2, planned=False)
     build.prim("aten::copy_", x, build.constant(ONES * 3), build.bool(False), x)
     method = load_method(build, build.plan([x], []))
-    given = ONES.copy()
-    method.execute([given])
-    assert given.tolist() == [3, 3]
+    array = ONES.copy()
+    method.execute([array])
+    assert array.tolist() == [3, 3]
     with pytest.raises(InvalidArgument, match=r"input 0: the model changes this argument.*pass array\.copy\(\)"):
         method.execute([np.frombuffer(bytes(8), np.float32)])
 
@@ -148,9 +148,9 @@ def test_an_argument_that_is_copied_is_not_changed(build: Any, load_method: Any)
     x = build.tensor(2, planned=False)
     build.prim("aten::copy_", x, build.constant(ONES * 3), build.bool(False), x)
     method = load_method(build, build.plan([x], [x]), borrowing=Borrowing(inputs="copy"))
-    given = ONES.copy()
-    assert method.execute([given])[0].tolist() == [3, 3]
-    assert given.tolist() == [1, 1]
+    array = ONES.copy()
+    assert method.execute([array])[0].tolist() == [3, 3]
+    assert array.tolist() == [1, 1]
 
 
 def test_moves_keep_off_what_is_not_the_methods(build: Any, load_method: Any) -> None:
