@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from delegraph.errors import InvalidArgument, InvalidState, InvalidType
 from delegraph.plugins.registry import PluginRegistry, use_registry
-from delegraph.runtime import BackendInterface, Borrowing, KernelLibrary, Method, Runtime, borrowing
+from delegraph.runtime import BackendInterface, Borrowing, KernelLibrary, Method, Runtime
+from delegraph.runtime.values import borrowing
 
 from .conftest import PlanBuilder, numpy_kernels
 
@@ -171,18 +172,18 @@ def test_an_input_that_is_written_is_copied(build: Any) -> None:
     x = build.tensor(2)
     build.prim("aten::copy_", x, build.constant(np.float32([7, 7])), build.bool(False), x)
     out = build.call("aten::add.out", x, x, build.int(1), build.tensor(2))
-    method, given = loaded(build, build.plan([x], [out]), inputs="borrow"), np.zeros(2, np.float32)
+    method, array = loaded(build, build.plan([x], [out]), inputs="borrow"), np.zeros(2, np.float32)
     assert method.borrowed_inputs == ()
-    assert method.execute([given])[0].tolist() == [14, 14]
-    assert given.tolist() == [0, 0]
+    assert method.execute([array])[0].tolist() == [14, 14]
+    assert array.tolist() == [0, 0]
 
 
 def test_a_view_of_an_input_that_is_written_keeps_it_in_its_place(build: Any) -> None:
-    x, one = build.tensor(2), build.constant(np.float32([1, 1]))
+    x, ones = build.tensor(2), build.constant(np.float32([1, 1]))
     view = build.tensor(2)
     build.prim("executorch_prim::et_view.default", x, build.ints(build.int(2)), view)
-    build.prim("aten::copy_", view, one, build.bool(False), view)
-    out = build.call("aten::add.out", one, one, build.int(1), build.tensor(2))
+    build.prim("aten::copy_", view, ones, build.bool(False), view)
+    out = build.call("aten::add.out", ones, ones, build.int(1), build.tensor(2))
     assert loaded(build, build.plan([x], [out]), inputs="borrow").borrowed_inputs == ()
 
 
@@ -191,18 +192,18 @@ def test_dynamic_inputs(build: Any) -> None:
     build.call("aten::add.out", x, x, build.int(1), out)
     method = loaded(build, build.plan([x], [out]), inputs="borrow")
     for size in (3, 3, 3, 5, 3):
-        given = numbers(size)
-        np.testing.assert_array_equal(method.execute([given])[0], 2 * given)
-        np.testing.assert_array_equal(method.execute([np.repeat(given, 2)[::2]])[0], 2 * given)
+        array = numbers(size)
+        np.testing.assert_array_equal(method.execute([array])[0], 2 * array)
+        np.testing.assert_array_equal(method.execute([np.repeat(array, 2)[::2]])[0], 2 * array)
 
 
 def test_inputs_without_planned_memory_can_be_copied(build: Any) -> None:
     x, out = build.tensor(2, planned=False), build.tensor(2)
     build.call("aten::add.out", x, x, build.int(1), out)
-    method, given = loaded(build, build.plan([x], [out]), inputs="copy"), np.ones(2, np.float32)
+    method, array = loaded(build, build.plan([x], [out]), inputs="copy"), np.ones(2, np.float32)
     assert method.borrowed_inputs == ()
-    method.set_inputs([given])
-    given += 1
+    method.set_inputs([array])
+    array += 1
     method.run()
     assert method.get_outputs()[0].tolist() == [2, 2]
 
@@ -281,8 +282,8 @@ def test_outputs_without_planned_memory(build: Any) -> None:
 def test_what_out_cannot_be(build: Any) -> None:
     x, number = build.tensor(2), build.int(3)
     out = build.call("aten::add.out", x, x, build.int(1), build.tensor(2))
-    method, given = loaded(build, build.plan([x], [out, number])), numbers(4)[:2]
-    view = method.execute([given], clone_outputs=False)[0]
+    method, array = loaded(build, build.plan([x], [out, number])), numbers(4)[:2]
+    view = method.execute([array], clone_outputs=False)[0]
     read_only = np.zeros(2, np.float32)
     read_only.flags.writeable = False
     good = np.zeros(2, np.float32)
@@ -293,13 +294,13 @@ def test_what_out_cannot_be(build: Any) -> None:
         ([np.zeros(2), None], InvalidType, r"out\[0\] is of dtype float64, and the output is of float32"),
         ([np.zeros(3, np.float32), None], InvalidArgument, r"out\[0\] has shape \[3\], and the output is float32\[2\]"),
         ([read_only, None], InvalidArgument, r"out\[0\] cannot be written"),
-        ([given, None], InvalidArgument, r"out\[0\] overlaps input 0, which is read"),
+        ([array, None], InvalidArgument, r"out\[0\] overlaps input 0, which is read"),
         ([view, None], InvalidArgument, r"out\[0\] overlaps memory of the method's own"),
     ]
     for case, error, text in cases:
         with pytest.raises(error, match=text):
-            method.execute([given], out=case)
-    assert method.execute([given], out=[good, None]) == [good, 3]
+            method.execute([array], out=case)
+    assert method.execute([array], out=[good, None]) == [good, 3]
 
 
 def test_targets_that_overlap(build: Any) -> None:
@@ -313,17 +314,17 @@ def test_targets_that_overlap(build: Any) -> None:
 def test_targets_that_own_their_memory_can_overlap_as_well(build: Any) -> None:
     x = build.tensor(2)
     outs = [build.call("aten::add.out", x, x, build.int(1), build.tensor(2)) for _ in range(2)]
-    method, target, other = loaded(build, build.plan([x], outs)), np.zeros(2, np.float32), np.zeros(2, np.float32)
+    method, target, second = loaded(build, build.plan([x], outs)), np.zeros(2, np.float32), np.zeros(2, np.float32)
     for inputs, out, what in (
-        ([target], [target, other], "input 0"),
-        ([target[:]], [other, target], "input 0"),
-        ([np.frombuffer(memoryview(target), np.float32)], [target, other], "input 0"),
+        ([target], [target, second], "input 0"),
+        ([target[:]], [second, target], "input 0"),
+        ([np.frombuffer(memoryview(target), np.float32)], [target, second], "input 0"),
         ([numbers(2)], [target, target], r"out\[0\]"),
     ):
         with pytest.raises(InvalidArgument, match=f"overlaps {what}"):
             method.execute(inputs, out=out)
-    assert method.execute([numbers(2)], out=[target, other])[0] is target
-    np.testing.assert_array_equal([target, other], [[0, 2], [0, 2]])
+    assert method.execute([numbers(2)], out=[target, second])[0] is target
+    np.testing.assert_array_equal([target, second], [[0, 2], [0, 2]])
 
 
 def test_torch_tensors(build: Any) -> None:
@@ -394,7 +395,7 @@ def test_any_plan_gives_what_it_gives_with_copies(values: Any, program: Any, out
                 results[-1].append(method.execute(given_, out=target)[0].tolist())
                 for row, array in zip(rows, given_, strict=True):
                     assert array.tolist() == row[: len(array)].tolist(), "the caller's array was written"
-    assert all(np.array_equal(one, results[0], equal_nan=True) for one in results[1:])
+    assert all(np.array_equal(result, results[0], equal_nan=True) for result in results[1:])
 
 
 def test_kernels_read_borrowed_inputs_in_place() -> None:
