@@ -209,12 +209,12 @@ class Life(RuleBasedStateMachine):
         session.module.state.restore(copied[0])
         session.values = dict(copied[1])
 
-    @rule(session=sessions, target=sessions)
-    def save_and_load(self, session: Session, target: Session) -> None:
+    @rule(session=sessions, receiver=sessions)
+    def save_and_load(self, session: Session, receiver: Session) -> None:
         path = Path(self.folder.name) / "state.ptd"
         session.module.state.save(path)
-        target.module.state.load(path)
-        target.values = dict(session.values)
+        receiver.module.state.load(path)
+        receiver.values = dict(session.values)
 
     @rule(target=sessions, session=sessions, fresh=st.booleans())
     def fork(self, session: Session, fresh: bool) -> Any:
