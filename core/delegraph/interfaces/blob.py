@@ -2,7 +2,7 @@
 
     0xBD, length of the head as u32 | head, JSON | arrays, each at the next multiple of `ALIGNMENT`
 
-The head is a list: the author's object, and [dtype, shape] of each array. All numbers are little-endian.
+The head is a list: what the author gave, and [dtype, shape] of each array. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["pack_blob", "unpack_blob"]
 
 ALIGNMENT: Final = 16
-"""Bytes that vector units of today's CPUs load at once."""
+"""Bytes: what vector units of today's CPUs load at once."""
 
 _PREFIX: Final = struct.Struct("<BI")
 _MAGIC: Final = 0xBD
@@ -43,9 +43,9 @@ def pack_blob(head: Any, arrays: Iterable[NDArray[Any]] = ()) -> bytes:
 
 
 def unpack_blob(blob: Buffer) -> tuple[Any, list[NDArray[Any]]]:
-    """The head and the arrays of a blob, which may come from a stranger: the backend's author checks its head.
+    """The head and the arrays of a blob, which may come from a stranger: what the head says is the author's to check.
 
-    Arrays are read-only views of `blob`. Raises `DelegateInvalidCompatibility` for bytes that `pack_blob` has not made.
+    Arrays are read-only views of `blob`. Raises `DelegateInvalidCompatibility` for what `pack_blob` has not made.
     """
     try:
         return _unpacked(memoryview(blob).cast("B"))

@@ -25,9 +25,9 @@ ARRAYS = [
 def test_what_goes_in_comes_out() -> None:
     head, arrays = unpack_blob(pack_blob({"steps": [["add", 1]], "name": "né"}, ARRAYS))
     assert head == {"steps": [["add", 1]], "name": "né"}
-    for array, got in zip(ARRAYS, arrays, strict=True):
-        assert (got.shape, got.dtype) == (array.shape, array.dtype.newbyteorder("<"))
-        np.testing.assert_array_equal(got, array)
+    for given, got in zip(ARRAYS, arrays, strict=True):
+        assert (got.shape, got.dtype) == (given.shape, given.dtype.newbyteorder("<"))
+        np.testing.assert_array_equal(got, given)
         assert not got.flags.writeable
 
 
