@@ -45,14 +45,17 @@ def called(tree: ast.AST) -> set[str]:
 
 def names_of_plug_ins() -> set[str]:
     """Distributions, their packages, and the ids of their backends."""
-    named = [one for one in PLUGINS if one.name != "delegraph-testkit"]  # a tool, which the command line recommends
-    projects = [tomllib.loads((one.folder / "pyproject.toml").read_text("utf-8"))["project"] for one in named]
+    named = [
+        plugin for plugin in PLUGINS if plugin.name != "delegraph-testkit"
+    ]  # a tool, which the command line recommends
+    projects = [tomllib.loads((plugin.folder / "pyproject.toml").read_text("utf-8"))["project"] for plugin in named]
     entries = [project.get("entry-points", {}).get("delegraph.backends", {}) for project in projects]
-    return {one.name for one in named} | {one.package.name for one in named} | {id for ids in entries for id in ids}
+    names = {name for plugin in named for name in (plugin.name, plugin.package.name)}
+    return names.union(*entries)
 
 
 def test_the_core_names_no_plug_in() -> None:
-    """In no string and no name; a docstring may have one as its example."""
+    """In no string and no name; a docstring may have it as an example."""
     forbidden = names_of_plug_ins()
     assert {"CpuBackend", "delegraph-cpu", "delegraph_partitioners"} <= forbidden
     naming = {(path, text) for path, tree in modules(".") for text in texts(tree) if any(f in text for f in forbidden)}
@@ -87,7 +90,7 @@ TRACES = {"run_decompositions", "make_fx", "export_for_training", "draft_export"
 
 def test_no_stage_traces_the_whole_program_again() -> None:
     """`decompose` traces a call, `mode_regions` a region; `vmap_regions` what has vmap in it, `quantize` its own."""
-    tracing = {path: found for path, tree in modules("aot") if (found := called(tree) & TRACES | torch_exports(tree))}
+    tracing = {path: calls for path, tree in modules("aot") if (calls := called(tree) & TRACES | torch_exports(tree))}
     assert tracing == {
         "aot/export.py": {"torch.export.export"},
         "aot/functional/decompose.py": {"make_fx"},
