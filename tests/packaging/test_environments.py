@@ -143,6 +143,8 @@ def test_a_clone_is_installed_as_documented(ahead_of_time: Environment, programs
     with_torch, without_torch, _ = documented_commands()
     clone = sources(ROOT, tmp_path / "clone")
     device = Environment(tmp_path / "environment")
+    before = set(clone.rglob("*"))
     device.install(*without_torch, cwd=clone)
+    assert set(clone.rglob("*")) == before, "a later build or import would read what is left there"
     check_runs(device, programs)
     assert "Would install delegraph-" in ahead_of_time.install("--dry-run", *with_torch, cwd=clone)

@@ -15,8 +15,8 @@ from tools import release as releasing
 CHANGELOG = "# Changelog\n\n## Unreleased\n\n### Added\n\n- A thing.\n\n## 0.1.0 - 2026-01-01\n\n- The first.\n"
 
 PYPROJECT = """[build-system]
-requires = ["setuptools>=77"]
-build-backend = "setuptools.build_meta"
+requires = ["hatchling>=1.27"]
+build-backend = "hatchling.build"
 
 [project]
 name = "{name}"
@@ -25,8 +25,8 @@ description = "A package"
 readme = "README.md"
 dependencies = [{requires}]
 
-[tool.setuptools.packages.find]
-include = ["{package}*"]
+[tool.hatch.build]
+only-include = ["{package}"]
 """
 
 

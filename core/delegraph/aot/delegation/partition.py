@@ -298,7 +298,7 @@ def _invalid(cycle: DependencyCycle, by: str) -> InvalidPartition:
     return InvalidPartition(
         f"{by}: dependency cycle through tag {tags}: data leave the partition and come back into it, so that it would"
         f" have to run both before and after what lies between:{trail}\n  what to do: the partitioner splits the"
-        " partition or takes the nodes between as well (`delegraph_partitioners` makes no cycles)",
+        " partition or takes the nodes between as well",
         node=steps[0][0].name,
         location=user_location(steps[0][0]),
     )
