@@ -105,7 +105,7 @@ class Environment:
         place = [] if self.own_python else ["--upgrade", "--target", self.folder]
         quiet = os.environ | {"PYTHONWARNINGS": "ignore"}  # setuptools has a page of warning for each editable install
         for words in self.installs():
-            command = [self.python, "-m", "pip", "install", "--quiet", *place, *words]
+            command = [str(self.python), "-m", "pip", "install", "--quiet", *place, *words]
             subprocess.run(command, cwd=ROOT, env=quiet, check=True)
         if self.without:
             shutil.rmtree(ROOT / self.folder / self.without)

@@ -152,7 +152,7 @@ def lint() -> None:
 def types() -> None:
     """mypy, strict, over every distribution and these tools"""
     run("-m", "mypy", *(str(one.package.relative_to(ROOT)) for one in DISTRIBUTIONS))
-    run("-m", "mypy", *(word for file in sorted((ROOT / "tools").glob("*.py")) for word in ("-m", f"tools.{file.stem}")))
+    run("-m", "mypy", *(f"--module=tools.{file.stem}" for file in sorted((ROOT / "tools").glob("*.py"))))
 
 
 @task(When.HAND)
