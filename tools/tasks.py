@@ -40,7 +40,7 @@ from tools.environments import (
     setting,
 )
 
-__all__ = ["TASKS", "Task", "When", "main"]
+__all__ = ["CHECKS", "TASKS", "Task", "When", "listed", "main"]
 
 
 class When(Enum):
@@ -113,10 +113,8 @@ def setup() -> None:
 @task(When.CHANGE)
 def check() -> None:
     """lint, types, floors of the architecture, workflows"""
-    lint()
-    types()
-    floors()
-    workflows()
+    for part in CHECKS:
+        part()
 
 
 @task(When.CHANGE)
@@ -164,7 +162,7 @@ def floors() -> None:
 
 @task(When.HAND)
 def workflows() -> None:
-    """what .github tells GitHub: against the schemas of its files, and zizmor's audit"""
+    """the files in .github against their schemas, and zizmor's audit of them"""
     github = ROOT / ".github"
     for schema, files in (
         ("github-workflows", github.glob("workflows/*.yml")),
@@ -173,7 +171,11 @@ def workflows() -> None:
         ("dependabot", [github / "dependabot.yml"]),
     ):
         run("-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *map(str, files))
-    command([str(VENV.program("zizmor")), "--offline", "--no-progress", str(github)])
+    command([str(VENV.program("zizmor")), "--offline", "--no-progress", "--quiet", "."])
+
+
+CHECKS: Final = (lint, types, floors, workflows)
+"""What `check` consists of; .pre-commit-config.yaml has the same."""
 
 
 @task(When.HAND)
