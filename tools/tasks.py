@@ -166,7 +166,7 @@ def workflows() -> None:
     for schema, pattern in (
         ("github-workflows", "workflows/*.yml"),
         ("github-issue-config", "ISSUE_TEMPLATE/config.yml"),
-        ("github-issue-forms", "ISSUE_TEMPLATE/[!c]*.yml"),
+        ("github-issue-forms", "ISSUE_TEMPLATE/[0-9]*.yml"),
         ("dependabot", "dependabot.yml"),
     ):
         files = sorted(str(file.relative_to(ROOT)) for file in ROOT.glob(f".github/{pattern}"))
