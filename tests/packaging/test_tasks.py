@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tools.distributions import DISTRIBUTIONS, ROOT
 from tools.environments import VENV, Environment
-from tools.tasks import TASKS, listed, main
+from tools.runner import TASKS, listed, main
 
-from tools import environments, tasks
+from tools import environments, runner, tasks
 
 
 @pytest.fixture
@@ -27,7 +27,8 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
             raise subprocess.CalledProcessError(3, words)
 
     monkeypatch.setattr(Environment, "ready", lambda self: self)
-    monkeypatch.setattr(tasks, "command", note)
+    for module in (runner, tasks):
+        monkeypatch.setattr(module, "command", note)
     for task in TASKS.values():
         task.run.cache_clear()
     return commands

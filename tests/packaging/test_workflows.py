@@ -18,7 +18,8 @@ from packaging.version import Version
 from tests.numerics.subjects import PLUGINS
 from tools.distributions import DISTRIBUTIONS, ROOT
 from tools.environments import SETTINGS
-from tools.tasks import CHECKS, TASKS, When
+from tools.runner import TASKS, When
+from tools.tasks import CHECKS
 
 WORKFLOWS = ROOT / ".github" / "workflows"
 TASK = "./.github/workflows/task.yml"
