@@ -260,6 +260,7 @@ def _opinfo_of_delegates(backend: str) -> None:
 @task(When.NIGHT)
 def coverage() -> None:
     """the core's own tests, and how much of it they run; pyproject.toml has the floor, build/coverage the pages"""
+    shutil.rmtree(ROOT / "build" / "coverage", ignore_errors=True)  # processes that tests ended leave broken data
     pytest("-m", short(), "core/tests", "--cov", "--cov-report", "term", "--cov-report", "html:build/coverage")
 
 
