@@ -18,11 +18,12 @@ from pathlib import Path
 import pytest
 from tests.environment import Environment
 from tools.distributions import DISTRIBUTIONS, ROOT, Distribution, sources
+from tools.environments import setting
 
 pytestmark = pytest.mark.wheels
 
-TORCH = re.findall(r"\btorch==\S+", (ROOT / "Makefile").read_text("utf-8"))[0]
-"""The torch of the Makefile: one without several GB of CUDA packages."""
+TORCH = setting("TORCH")
+"""The torch that is developed with: one without several GB of CUDA packages."""
 
 MODEL = """
 import torch

@@ -87,7 +87,7 @@ def test_a_release(repository: Path, built: list[str], capsys: pytest.CaptureFix
     assert 'dependencies = ["delegraph[aot]>=0.2,<0.3"]' in acme
     assert "`delegraph>=0.2,<0.3`" in (repository / "README.md").read_text()
     assert (repository / "dist" / "delegraph_acme.whl").exists()
-    assert capsys.readouterr().out.endswith("tagged v0.2.0; next: git push --tags, twine upload dist/*\n")
+    assert capsys.readouterr().out.endswith("tagged v0.2.0; next: git push --follow-tags publishes it\n")
 
 
 def test_a_dry_run_changes_nothing(repository: Path, built: list[str], capsys: pytest.CaptureFixture[str]) -> None:
