@@ -42,7 +42,7 @@ CANDIDATES: Final = 33
 """Ranges that are tried in one step of the search; odd, so that the best one so far is among them."""
 
 LARGEST: Final = torch.finfo(torch.float32).max / 2
-"""What is beyond stands for this: a histogram whose width doubles, and ranges from below to above zero, stay finite."""
+"""Larger values count as this: a histogram whose width doubles, and ranges from below to above zero, stay finite."""
 
 _SYMMETRIC: Final = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
 
@@ -81,7 +81,7 @@ class HistogramObserver(
             return x
         lower, upper = torch.aminmax(values)
         if max(-lower, upper) > LARGEST:
-            values, lower, upper = (one.clamp(-LARGEST, LARGEST) for one in (values, lower, upper))
+            values, lower, upper = (tensor.clamp(-LARGEST, LARGEST) for tensor in (values, lower, upper))
         self.min_val.copy_(torch.minimum(self.min_val, lower))
         self.max_val.copy_(torch.maximum(self.max_val, upper))
         self._widen(float(torch.maximum(-lower, upper)))
@@ -102,12 +102,12 @@ class HistogramObserver(
             return self.min_val, self.max_val
         centers, counts = self._used_bins()
         both = torch.linspace(0.05, 1, CANDIDATES)
-        one = torch.ones(CANDIDATES)
-        for below, above in ((both, both), (both, one), (one, both)):  # shrink it, then each side alone
+        whole = torch.ones(CANDIDATES)
+        for below, above in ((both, both), (both, whole), (whole, both)):  # shrink it, then each side alone
             lowers, uppers = lower * below, upper * above
             best = int(self._errors(lowers, uppers, centers, counts).argmin())
             lower, upper = lowers[best], uppers[best]
-        near = torch.linspace(0.97, 1.03, CANDIDATES)
+        near = torch.linspace(0.97, 1.03, CANDIDATES)  # the steps above are 3 % of the range: refine the best
         best = int(self._errors(lower * near, upper * near, centers, counts).argmin())
         return lower * near[best], upper * near[best]
 
@@ -120,7 +120,7 @@ class HistogramObserver(
             self.histogram.zero_()
             return
         for _ in range(math.ceil(math.log2(largest / float(self.limit)))):
-            inner = self.histogram.view(-1, 2).sum(1)
+            inner = self.histogram.view(-1, 2).sum(1)  # twice the width: half as many bins, in the middle
             self.histogram.zero_()[BINS // 4 : -BINS // 4] = inner
             self.limit.mul_(2)
 
@@ -244,12 +244,12 @@ def leave_unseen(prepared: GraphModule, entered: Container[str]) -> None:
 
 def ranges_found(prepared: torch.nn.Module) -> bool:
     """Whether any observer has a range, or there is none that could."""
-    found = [_range_of(part) for part in prepared.modules()]
-    return True in found or False not in found
+    ranged = [_range_of(part) for part in prepared.modules()]
+    return True in ranged or False not in ranged
 
 
 def _range_of(module: Any) -> bool | None:
-    """Whether an observer of `OBSERVERS`, or what rounds by one, has a range; None of another module."""
+    """Whether an observer of `OBSERVERS`, or the fake quantizer around one, has a range; None of other modules."""
     observer = getattr(module, "activation_post_process", module)
     if not isinstance(observer, tuple(OBSERVERS.values())):
         return None

@@ -77,7 +77,7 @@ def is_layer(node: Node) -> bool:
 
 
 def transposed_source(view: Any) -> Node | None:
-    """What a value is a view of with its last two dims swapped, however that is said; None of another value."""
+    """The value that `view` shows with its last two dims swapped, by `t`, `mT`, `permute` or others; else None."""
     if not isinstance(view, Node) or view.op != "call_function" or not getattr(view.target, "is_view", False):
         return None
     (source,) = view.all_input_nodes
