@@ -70,7 +70,7 @@ class _EdgeRewriter:
         graph = module.graph
         for body in bodies(module).values():
             self.rewrite(body, is_body=True)
-        changed: set[Node] = set()  # nodes whose layout is no longer the exported one; what they reach follows, in order
+        changed: set[Node] = set()  # nodes whose layout is no longer the exported one: their users are computed again
         for node in list(graph.nodes):
             if isinstance(node.target, OpOverload):
                 self._rewrite_call(node, node.target, changed, is_body)
