@@ -7,9 +7,9 @@
     return z, s                      return z, s                            return z
 
 A weight with the tag belongs to the delegate and leaves the program, unless something else reads it; everything else
-that is read from outside is an argument of the call. What is read outside of the partition is its result: tensors
-alone, since a backend cannot fill a number (`_compute_outside`). A buffer that the partition alone reads and changes is
-the delegate's state, and its new value is not an output of the graph any more:
+that is read from outside is an argument of the call. Values that are read outside of the partition are its results:
+tensors alone, since a backend cannot fill a number (`_compute_outside`). A buffer that the partition alone reads and
+changes is the delegate's state, and its new value is not an output of the graph any more:
 
     before                           after                                  the delegate's own program
     n = cache + x          [tag]     d = call_delegate(lowered, x)          inputs: cache (its own), x
@@ -147,16 +147,16 @@ class _Cutter:
 
     def cut(self, subgraphs: Iterable[Subgraph]) -> list[tuple[LoweredBackendModule, tuple[str, ...]]]:
         """Bring the calls into the order of `subgraphs`, with a delegate call for each subgraph that has a tag."""
-        made = []
+        delegates = []
         for subgraph in subgraphs:
-            if subgraph.tag is None:
+            if subgraph.tag is None:  # moving each call to the end, in turn, brings all into the order
                 self.output.prepend(subgraph.nodes[0])
             else:
                 names = call_names(subgraph.nodes)
                 lowered = self._delegate(subgraph.tag, subgraph.nodes)
                 if lowered is not None:
-                    made.append((lowered, names))
-        return made
+                    delegates.append((lowered, names))
+        return delegates
 
     def _delegate(self, tag: str, nodes: tuple[Node, ...]) -> LoweredBackendModule | None:
         inside = set(nodes)
@@ -171,9 +171,9 @@ class _Cutter:
         spec = self.tags[tag]
         lowered = LoweredBackendModule.without_blob(part, spec, tag)
         elements = self._splice(lowered, arguments, outputs, inside)
-        self._compute_outside(numbers, elements, inside)
+        self._compute_outside(numbers, elements, inside)  # before the originals go, from which they are copied
         references = [read for node in nodes for read in node.all_input_nodes if read.op == "get_attr"]
-        for node in (*reversed(nodes), *dict.fromkeys(references)):
+        for node in (*reversed(nodes), *dict.fromkeys(references)):  # users before what they read
             if node.op != "get_attr" or not node.users:
                 self.graph.erase_node(node)
         return lowered
@@ -244,11 +244,11 @@ class _Cutter:
         return part, arguments
 
     def _reads(self, nodes: tuple[Node, ...]) -> tuple[list[Node], list[Node], list[Node]]:
-        """What the partition reads from outside: constants that it owns, arguments, control-flow bodies."""
+        """The nodes that the partition reads from outside: constants that it owns, arguments, control-flow bodies."""
         inside = set(nodes)
         reads = dict.fromkeys(read for node in nodes for read in node.all_input_nodes if read not in inside)
         constants = [node for node in reads if self._is_owned(node)]
-        constants.sort(key=lambda node: _INPUT_RANK[self.inputs[node.name].kind])
+        constants.sort(key=lambda node: _INPUT_RANK[self.inputs[node.name].kind])  # in torch's order of signatures
         references = [node for node in reads if node.op == "get_attr"]
         outside = set(constants) | set(references)
         return constants, [node for node in reads if node not in outside], references

@@ -9,8 +9,8 @@ A delegate is for a device where a compile spec of it, "target_device", says so 
                                                  %d2h = et_copy._d2h_copy.default(%result)
                                                  return %d2h
 
-What one delegate gives and another on the same device takes stays there. Memory planning keeps the memories of devices
-apart (`emission/memory.py`), and the runtime gets theirs from the delegates' backend
+A result that another delegate on the same device takes stays there. Memory planning keeps the memories of devices apart
+(`emission/memory.py`), and the runtime gets theirs from the delegates' backend
 (`delegraph.interfaces.BackendInterface.device_allocator`). (ExecuTorch's `exir/passes/propagate_device_pass.py`.)
 """
 
@@ -38,7 +38,7 @@ from delegraph.program.devices import CPU, Device, target_device
 __all__ = ["PropagateDevicePass"]
 
 _ORIGIN = ("stack_trace", "nn_module_stack")
-"""What of a call's `meta` says where in the user's model it comes from."""
+"""The entries of a call's `meta` that say where in the user's model it comes from."""
 
 
 class PropagateDevicePass(ExportedProgramPassBase):
@@ -109,7 +109,7 @@ class PropagateDevicePass(ExportedProgramPassBase):
                     call.replace_input_with(argument, _copy(H2D_COPY, argument, call, device))
 
     def _fetch(self, call: Node, device: Device, outputs: Collection[Node]) -> None:
-        """Let what reads the results of `call` read them on the CPU."""
+        """Let the readers of the results of `call` read copies of them on the CPU."""
         for result in [user for user in call.users if isinstance(user.meta.get("val"), torch.Tensor)]:
             result.meta[DEVICE] = device
             returned = result in outputs and all(user.op == "output" for user in result.users)
@@ -150,7 +150,7 @@ def _check_one_reader(argument: Node, device: Device) -> None:
 
 
 def _copy(op: OpOverload, source: Node, call: Node, device: Device) -> Node:
-    """A copy, at the graph's point of insertion, of what `call` takes or gives."""
+    """A copy, at the graph's point of insertion, of `source`, which `call` takes or gives."""
     copied = source.graph.call_function(op, (source,))
     copied.meta = {"val": op(source.meta["val"])} | {key: call.meta[key] for key in _ORIGIN if key in call.meta}
     if device != CPU:
@@ -159,7 +159,7 @@ def _copy(op: OpOverload, source: Node, call: Node, device: Device) -> Node:
 
 
 def _leave_out_round_trips(module: GraphModule) -> None:
-    """A copy back to the device where a value came from is that value."""
+    """Replace each copy back to the device that its value came from by that value: h2d(d2h(v)) -> v."""
     for back in module.graph.find_nodes(op="call_function", target=H2D_COPY):
         fetched = back.args[0]
         there = fetched.args[0] if fetched.target == D2H_COPY else None

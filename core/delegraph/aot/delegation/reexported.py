@@ -49,10 +49,10 @@ def _flatten_calls(module: GraphModule) -> None:
         if not lowered.is_flat:
             flat.setdefault(lowered, lowered.flat())
             _flatten(call, lowered)
-    for name, held in attributes(module).items():
-        if isinstance(held, LoweredBackendModule) and held in flat:
+    for name, value in attributes(module).items():
+        if isinstance(value, LoweredBackendModule) and value in flat:
             parent, _, attribute = name.rpartition(".")
-            setattr(module.get_submodule(parent), attribute, flat[held])
+            setattr(module.get_submodule(parent), attribute, flat[value])
 
 
 def _flatten(call: Node, lowered: LoweredBackendModule) -> None:
