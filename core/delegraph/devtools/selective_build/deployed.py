@@ -1,4 +1,4 @@
-"""What `delegraph select` put into a deployable -> loaded programs. Runs in the deployable, on NumPy."""
+"""The kernels, backends and programs in a deployable -> loaded programs. Runs in the deployable, on NumPy."""
 
 from __future__ import annotations
 
