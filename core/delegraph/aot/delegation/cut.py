@@ -194,7 +194,7 @@ class _Cutter:
         copies = dict(elements)
         with self.graph.inserting_before(self.output):
             for number in numbers:
-                copy = self.graph.node_copy(number, lambda node: copies.get(node, node))
+                copy = self.graph.node_copy(number, lambda node: copies.get(node, node))  # of the call's results
                 copy.meta.pop(TAG, None)
                 copies[number] = copy
                 number.replace_all_uses_with(copy, delete_user_cb=lambda user: user not in inside)
@@ -230,6 +230,7 @@ class _Cutter:
         for node in (*references, *nodes):
             copies[node] = graph.node_copy(node, copies.__getitem__)
         mutations = [(node, spec) for node in nodes for spec in self.mutations.get(node, ())]
+        # torch's order of outputs: new values of buffers, then the results
         graph.output((*(copies[node] for node, _ in mutations), *(copies[node] for node in outputs)))
         inputs = [
             InputSpec(self.inputs[n.name].kind, argument_spec(copies[n]), *_target(self.inputs[n.name]))

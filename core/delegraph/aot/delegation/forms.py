@@ -119,7 +119,7 @@ def onto_source(
     call_of = {name: _call_of(name, calls) for name in _names(form)}
     decomposed = {call for name, call in call_of.items() if name not in calls}
     taken = {call_of[source_of(node)] for node in all_nodes(form.graph_module) if TAG in node.meta} & decomposed
-    while True:
+    while True:  # decompose no more calls than a schedule needs
         program = form
         if taken != decomposed:
             program = _decomposed(source, keep, whole, taken)
@@ -127,7 +127,8 @@ def onto_source(
         try:
             return replace(partitioned, program=program, order=scheduled(program))
         except DependencyCycle as cycle:
-            # A call with several results can stand before and behind one partition: only its pieces can be scheduled.
+            # a call with several results can stand before and behind one partition: only its pieces can be scheduled
+            #     a, b = whole(x)   [behind tag 0, before tag 0]      ->      a = piece(x);  b = other_piece(x)
             in_the_way = {source_of(node) for _, nodes in cycle.groups for node in nodes} & (decomposed - taken)
             taken = taken | (in_the_way or decomposed)
 

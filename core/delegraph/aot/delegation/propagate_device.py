@@ -73,6 +73,7 @@ class PropagateDevicePass(ExportedProgramPassBase):
         if not modules:
             return ExportedProgramPassResult(exported_program, False)
         signature = ResolvedSignature.of(exported_program)
+        # a value that is written back lies where its state lies, in the CPU's memory
         changed = {write_back.target for write_back in signature.write_backs}
         written = {write_back.source for write_back in signature.write_backs}
         inputs = {node for node in signature.inputs if node not in changed}
@@ -116,6 +117,7 @@ class PropagateDevicePass(ExportedProgramPassBase):
             if self.enable_non_cpu_memory_planning and not (self.skip_d2h_for_method_outputs and returned):
                 with call.graph.inserting_after(result):
                     copied = _copy(D2H_COPY, result, call, CPU)
+                # all readers but the copy itself
                 result.replace_all_uses_with(copied, delete_user_cb=partial(is_not, copied))
 
 
@@ -166,5 +168,5 @@ def _leave_out_round_trips(module: GraphModule) -> None:
         if isinstance(there, Node) and device_of(there) == device_of(back):
             back.replace_all_uses_with(there)
             module.graph.erase_node(back)
-            if not fetched.users:
+            if not fetched.users:  # readers on the CPU still need it
                 module.graph.erase_node(fetched)

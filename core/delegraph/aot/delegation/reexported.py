@@ -58,6 +58,7 @@ def _flatten_calls(module: GraphModule) -> None:
 def _flatten(call: Node, lowered: LoweredBackendModule) -> None:
     reference, *arguments = call.args
     program, values = lowered.original_module, pytree.tree_leaves(call.meta["val"])
+    # positions in the flat tuple, in the structure of the old result: d["a"][1] -> positions["a"][1]
     readers = list(_readers(call, pytree.tree_unflatten(list(range(len(values))), program.call_spec.out_spec)))
     call.args = (reference, *flat_inputs(program, arguments))
     call.meta["val"] = tuple(values)
@@ -68,7 +69,7 @@ def _flatten(call: Node, lowered: LoweredBackendModule) -> None:
             element.meta = {**call.meta, "val": values[position]}
             for user in [user for user in node.users if user is not element]:
                 user.replace_input_with(node, element)
-    for node, _ in reversed(readers):
+    for node, _ in reversed(readers):  # elements of elements first
         if node is not call:
             call.graph.erase_node(node)
 

@@ -134,7 +134,7 @@ def _relations_of_sizes(
         elif expression.is_Symbol:
             known[expression] = size
         elif len(missing) == 1 and (line := _line(expression, missing[0])) is not None:
-            factor, offset = line
+            factor, offset = line  # size = factor * symbol + offset
             rest: Expression = ("-", size, offset) if offset else size
             if factor != 1:
                 yield ("==", ("%", rest, factor), 0)

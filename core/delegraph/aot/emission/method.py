@@ -150,7 +150,7 @@ class _MethodEmitter(GraphEmitter):
             return self._external(tag, state, planned)
         extra = named if self.method_options.emit_mutable_buffer_names else None
         initial = tensor_bytes(state.tensor, spec.dim_order)
-        idx = self.builder.data.mutable_data.add(initial) if any_byte(initial) else 0
+        idx = self.builder.data.mutable_data.add(initial) if any_byte(initial) else 0  # 0: no data in the file
         return self.builder.table.tensor(spec, planned, idx, extra)
 
     def weight(self, node: Node, stored: HeldTensor) -> int:
@@ -212,7 +212,7 @@ class _MethodEmitter(GraphEmitter):
         pairs = [(node, source, target) for node, source, target in pairs if source != target]
         table = self.builder.table
         for position, (node, source, target) in enumerate(pairs):
-            if table.root(source) in self.pinned:
+            if table.root(source) in self.pinned:  # the source lies in memory that a write-back overwrites
                 self.builder.node = node
                 twin = table.twin(source)
                 self.builder.clone(source, twin)

@@ -203,7 +203,7 @@ class GraphEmitter:
         return results if len(results) <= 1 else (self.builder.table.tensor_list(results),)
 
     def _outs(self, node: Node) -> tuple[int, ...]:
-        if _is_in_place(node):
+        if _is_in_place(node):  # the out is the argument itself, as the kernels of updates allow
             return (self.index(node.args[0]),)
         value = node.meta["val"]
         leaves = value if isinstance(value, (tuple, list)) else (value,)
@@ -246,6 +246,7 @@ class GraphEmitter:
         for source in node.args[0]:  # type: ignore[union-attr]
             part = self.index(source)
             spec = table.specs[part]
+            # a part that is not in place already
             if table.root(part) != table.root(whole) or table.offset(part) != table.offset(whole) + offset:
                 self.builder.clone(part, table.alias(spec, whole, offset))
             offset += spec.nbytes
@@ -298,6 +299,7 @@ class GraphEmitter:
         """An emitter for the body that a get_attr node refers to."""
         module = referenced(self.module, reference)
         assert isinstance(module, GraphModule)
+        # nodes of a body are no outputs of the method: all of them get planned memory
         emitter = GraphEmitter(self.builder, module, self.bounds, replace(self.options, unplanned=frozenset()))
         emitter.pinned = self.pinned
         return emitter
@@ -310,7 +312,7 @@ class GraphEmitter:
         if known is not None:
             return known
         if (node, position) in self.parts:
-            whole, offset = self.parts[node, position]
+            whole, offset = self.parts[node, position]  # decided by `PartElision`: written there straight away
             return self.builder.table.alias(self._spec(node, value), self._home(whole), offset)
         if value is None:
             return self.builder.table.empty_tensor()

@@ -51,6 +51,7 @@ def call_on_bases(node: Node, emit: Emit, element: Callable[[Any, int], Any], kw
         for index, view in enumerate(of if isinstance(of, list) else [of]):
             if view is not None:
                 new = element(changed, index) if isinstance(of, list) else changed
+                # one after the other: two arguments may be parts of one base
                 bases[view.base_index] = _put_back(emit, bases[view.base_index], new, view)
     return [*(element(call, i) if op._schema.returns else None for i in range(start)), *bases]
 

@@ -121,7 +121,7 @@ class GraphBuilder:
         call = self.emit(op, args, kwargs, val)
         if not self.decompositions.declines(op, call):
             return call
-        self.graph.erase_node(call)
+        self.graph.erase_node(call)  # filters look at nodes, so one was made to be asked about
         return None
 
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
@@ -194,7 +194,7 @@ class GraphBuilder:
         """A tensor that a decomposition made up: becomes a lifted constant of the program."""
         name = unused_name("_decomposition_constant", self.constants, self._taken_names)
         self.constants[name] = tensor
-        first = next(iter(self.graph.nodes), None)
+        first = next(iter(self.graph.nodes), None)  # placeholders of constants stand before those of inputs
         with self.graph.inserting_before(first) if first is not None else self.graph.inserting_after(None):
             node = self.graph.placeholder(f"c{name}")
         node.meta["val"] = val if val is not None else self.decompositions.mode.from_tensor(tensor)

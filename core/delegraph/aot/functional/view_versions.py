@@ -98,7 +98,7 @@ class VersionedValues:
         if node in self._results:
             return self.resolve(self._results[node])
         view = self._views.get(node)
-        if view is not None and view.version != self._version(node):
+        if view is not None and view.version != self._version(node):  # its base was written since
             self._values[node] = self._made_again(node, view)
             view.version = self._version(node)
         return self._values[node]
@@ -179,11 +179,12 @@ class VersionedValues:
             self._write_elements(node, overlapping, value)
         elif view.op is operator.getitem:  # one of the pieces that a tensor was split into
             split = self._views[view.parent]
+            # past the list, for which there is no inverse: t' = slice_scatter(t, piece, …)
             scatter, arguments = scatter_piece(self.current(split.parent), value, view.parent, view.args[0])
             self.write(split.parent, self._graph.call(scatter, arguments, {}, node))
         else:
             self.write(view.parent, value if view.op is None else self._scatter(node, view, value))
-        self._values[node] = value
+        self._values[node] = value  # it shows what was written, and need not be made again
         view.version = self._version(node)
 
     def _overlapping_view(self, node: Node) -> Node | None:

@@ -81,6 +81,7 @@ class WritingCalls:
         The value of `node` is that of `twin` only where both write all of a tensor: a view has the strides of its base.
         """
         val = node.meta["val"]
+        # where the fake value is known, no fake call has to be made: most in-place calls write a whole tensor
         is_known = not self.values.is_view(target) and result_dtypes(twin, args, kwargs) == dtypes_of(val)
         return self.graph.cast(self.graph.call(twin, args, kwargs, node, val if is_known else None), val.dtype)
 
@@ -108,6 +109,7 @@ class WritingCalls:
             fake_out = fake_values(out)
             result = self.graph.cast(result, fake_out.dtype)
             shape = fake_values(result).shape
+            # torch resizes an out of another shape, which changes a base, but cannot change a view's base
             if self.values.is_view(out) and tuple(shape) != tuple(fake_out.shape):
                 raise LoweringError(
                     f"{node.target} writes a result of shape {list(shape)} into a view of shape"
@@ -128,6 +130,7 @@ class WritingCalls:
                 location=user_location(node),
             )
         names = [argument.name for argument in op._schema.arguments]
+        # nodes of the old graph, which are written; `current` are their values, which the call reads
         arguments = dict(zip(names, bind_schema(op, node.args, node.kwargs), strict=True))
         self._check_apart(node, changed_arguments(op), arguments)
         current = dict(zip(names, bind_schema(op, args, kwargs), strict=True))

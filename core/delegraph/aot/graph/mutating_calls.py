@@ -118,11 +118,11 @@ def overlaps_itself(tensor: torch.Tensor) -> bool | None:
     """
     pairs = zip(tensor.stride(), tensor.shape, strict=True)
     steps = [(stride, size) for stride, size in pairs if not isinstance(size, int) or size > 1]
-    if any(isinstance(stride, int) and stride == 0 for stride, _ in steps):
+    if any(isinstance(stride, int) and stride == 0 for stride, _ in steps):  # expanded
         return True
     if not all(isinstance(number, int) for step in steps for number in step):
         return None
-    reach = 0
+    reach = 0  # the largest offset within the dims of smaller strides
     for stride, size in sorted(steps):
         if stride <= reach:
             return True

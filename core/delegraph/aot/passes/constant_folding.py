@@ -193,7 +193,7 @@ def _groups(nodes: Sequence[Node], constants: Mapping[Node, torch.Tensor], neede
         return node
 
     for node in nodes:
-        for source in node.all_input_nodes:
+        for source in node.all_input_nodes:  # weights too: readers of one weight free it together, or not at all
             leader[find(source)] = find(node)
     inside = set(nodes)
     outputs = {node for node in needed if isinstance(node, Node)}

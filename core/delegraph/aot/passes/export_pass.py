@@ -330,6 +330,7 @@ class ExportPass(PassBase):
         node.meta.pop("unbacked_bindings", None)
         if (bindings := compute_unbacked_bindings(env, value)) is None:
             return
+        # running the call makes up u5 where the old graph had u0, to which other values refer: u5 becomes u0
         known = {path: _symbol_at(old_value, path) for path in bindings.values()}
         if self._symbols.isdisjoint(known.values()) and None not in known.values():
             node.meta["unbacked_bindings"] = {symbol: path for path, symbol in known.items()}

@@ -92,13 +92,13 @@ class LiveBytes:
         """Let `others` lie in the memory of `whole`, unless more bytes were alive at the peak then."""
         units = (whole, *others)
         first, last = min(unit.first for unit in units), max(unit.last for unit in units)
-        before = self._alive[first : last + 1]  # only this stretch changes, which is short in most graphs
+        before = self._alive[first : last + 1]  # a view: only this stretch changes, which is short in most graphs
         alive = before + whole.nbytes
         for unit in units:
             alive[unit.first - first : unit.last + 1 - first] -= unit.nbytes
         if alive.max() > self.peak:
             return False
-        was_highest = before.max() == self.peak
+        was_highest = before.max() == self.peak  # else the peak lies elsewhere, and stays
         before[:] = alive
         if was_highest and alive.max() < self.peak:
             self.peak = int(self._alive.max())

@@ -172,6 +172,7 @@ class _Graph:
         source, unit = self.alive.of(old), self.alive.of(node)
         if source is None or unit is None or source is unit or source.is_kept or not self._is_own(source):
             return
+        # the call reads the old value once, and it is the last that does
         call = updating_call(node)
         reads: list[Node] = []
         map_arg((call.args, call.kwargs), reads.append)
@@ -253,7 +254,7 @@ def _offsets(
     if cut is None or not all(spec.is_static and spec.is_contiguous and spec.nbytes for spec in (whole, *pieces)):
         return None
     dim, starts = cut
-    if prod(whole.sizes[:dim]) != 1:
+    if prod(whole.sizes[:dim]) != 1:  # a piece would be several stretches, one for each index of the outer dims
         return None
     row = nbytes(whole.scalar_type, whole.sizes[dim + 1 :])
     offsets = tuple(start * row for start in starts)

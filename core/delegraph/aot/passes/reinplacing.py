@@ -52,7 +52,7 @@ class Reinplacing(ExportedProgramPassBase):
             while (updated := updated_value(node)) is not None and _last_reader(updated, node, position):
                 chain.append(node)
                 node = updated
-            if node is write_back.target:
+            if node is write_back.target:  # a chain that starts elsewhere would overwrite another value
                 for update in chain:
                     update.meta[MEMORY_USE] = MemoryUse.IN_PLACE
                     marked = True

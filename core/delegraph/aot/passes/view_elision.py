@@ -149,10 +149,10 @@ class _Walk:
         if not isinstance(source, Node) or not isinstance(value, torch.Tensor) or node in self.kept:
             return None
         base = self.memories.get(source)
-        if base is None or base.kind not in (_Kind.PLANNED, _Kind.CONSTANT):
+        if base is None or base.kind not in (_Kind.PLANNED, _Kind.CONSTANT):  # reasons 1 to 4
             return None
         spec = self.bounds.spec(value, node)
-        if _shows_same_bytes(node, base.spec, spec):
+        if _shows_same_bytes(node, base.spec, spec):  # else reasons 6 and 7
             node.meta[MEMORY_USE] = MemoryUse.VIEW
         elif node.target == VIEW_COPY and _can_be_resized(base, spec):
             node.meta[MEMORY_USE] = MemoryUse.RESIZED_VIEW
@@ -171,7 +171,7 @@ class _Walk:
         """The memory of an element of a call's results."""
         path: list[Any] = []
         while node.target is operator.getitem:
-            path.insert(0, node.args[1])
+            path.insert(0, node.args[1])  # a result may be a list: element of an element
             node = node.args[0]  # type: ignore[assignment]
         value = node.meta["val"]
         for index in path:
@@ -257,7 +257,7 @@ def _enter_rounds(
     outer.results(node, start=len(init), dynamic=True)
     inner = outer.body(body)
     rows = inner.module.graph.find_nodes(op="placeholder")[len(init) : len(init) + len(xs)]
-    slices = [inner._result(row, 0, row.meta["val"]) for row in rows]
+    slices = [inner._result(row, 0, row.meta["val"]) for row in rows]  # copied out of `xs` in each round
     inner.enter([*carries, *slices, *outer.memories_of(additional)])
 
 

@@ -140,6 +140,7 @@ def _scaled_product(module: GraphModule, node: Node) -> Node | None:
     if weight is not None and weight.target is dequantized_weight and _dtype(weight) == _dtype(node):
         with module.graph.inserting_before(node):
             return module.graph.call_function(aten.linear.default, (x, weight))
+    # mm(x, t(codes)) * scales: the rule is for the first product, and edits the second
     codes, scaled = _source(turned), _following_mul(node, 1)
     if codes is not None and scaled is not None:
         _put_linear(module, x, codes, scaled, _dtype(scaled))
@@ -288,7 +289,7 @@ def _stored(
     """A call of `dequantized_weight` of constants, named after the weight (see `names.py`); the same ones where `codes`
     are read again."""
     weight = referenced(module, codes)
-    if _STORED not in codes.meta:
+    if _STORED not in codes.meta:  # a tied weight is stored once
         name = f"{str(codes.target).removesuffix('_qdata')}_{form.kind}"
         codes.meta[_STORED] = [
             None if tensor is None else add_constant(module, f"{name}{part}", tensor)
@@ -304,7 +305,7 @@ def _parts(
     """The arguments of `dequantized_weight`, by the ends of their names."""
     codes = (weight.to(torch.int16) + form.shift).to(form.dtype)
     zeros = torch.zeros(scales.numel()) if zero_points is None else zero_points.reshape(-1)
-    zeros = zeros.to(torch.int16) + form.shift
+    zeros = zeros.to(torch.int16) + form.shift  # shifted as the codes are: their difference is what counts
     return {
         "": pack(codes) if form.dtype == torch.uint8 else codes,
         "_scales": scales.reshape(-1).float(),

@@ -77,11 +77,11 @@ class ComposedQuantizer:
         masked = masked_scores(model)
         for name in self._quantizers:
             self._ask(name, "annotate", model)
-            new = {n: a for n, a in self._annotations(name, model).items() if n not in kept}
+            new = {n: a for n, a in self._annotations(name, model).items() if n not in kept}  # the first one stays
             own = {n: a for n, a in new.items() if n not in masked and self._may_annotate(name, n)}
             self._own[name] = _without_dangling(own, new, kept)
             kept |= self._own[name]
-            _put(model, kept)
+            _put(model, kept)  # so that the next one sees neither dropped annotations nor changes to earlier ones
             dropped |= new.keys()
         if any(map(_rounds_values, kept.values())):
             computing = [node for node in model.graph.nodes if node not in kept and _computes(node)]

@@ -80,7 +80,7 @@ def _cut(model: GraphModule, node: Node, mask: _Mask) -> None:
     scaled = call(aten.mul.Tensor, query, _tensor(query).shape[-1] ** -0.5 if scale is None else scale)
     scores = call(aten.matmul.default, scaled, call(aten.transpose.int, key, -1, -2))
     bias = mask.tensor
-    if bias is not None and _tensor(bias).dtype == torch.bool:
+    if bias is not None and _tensor(bias).dtype == torch.bool:  # with -inf, a row that sees nothing would be NaN
         bias = call(aten.where.Scalar, bias, 0.0, torch.finfo(dtype).min)
     if bias is not None and _tensor(bias).dtype != dtype:
         bias = call(aten.to.dtype, bias, dtype)

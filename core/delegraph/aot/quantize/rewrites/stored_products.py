@@ -122,6 +122,7 @@ def _sum_with_a_matrix(node: Node) -> None:
     matrix = turned if len(sizes) == 2 else call(aten.reshape.default, turned, [outputs, inputs])
     x = _in_order(call, x, dims.values, dims.rows + dims.summed)
     values = call(aten.flatten.using_ints, x, -len(dims.summed), -1) if len(dims.summed) > 1 else x
+    # the last step becomes `node` itself, which keeps its name
     steps: list[tuple[Any, tuple[Any, ...]]] = [(aten.linear.default, (matrix,))]
     if len(dims.free) > 1:
         steps.append((aten.unflatten.int, (-1, sizes[: len(dims.free)])))

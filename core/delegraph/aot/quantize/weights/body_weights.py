@@ -98,7 +98,7 @@ def _part_bodies(module: GraphModule) -> None:
     for call in _calls(module.graph):
         for position, reference in enumerate(call.args):
             name = str(reference.target) if isinstance(reference, Node) else ""
-            if name in seen:
+            if name in seen:  # two calls of one body may be given other weights
                 copied = f"{name}_{len(seen)}"
                 module.add_module(copied, copy.deepcopy(module.get_submodule(name)))
                 with module.graph.inserting_before(call):
@@ -115,7 +115,7 @@ def _give(module: GraphModule, call: Node, entered: Sequence[GraphModule]) -> No
         placeholders = body.graph.find_nodes(op="placeholder")
         for operand, placeholder in zip(operands, placeholders[len(placeholders) - len(operands) :], strict=True):
             if operand in weights:
-                if placeholder.users:
+                if placeholder.users:  # a branch that does not read the weight needs none
                     _hold(body, placeholder, str(operand.target), weights[operand])
                 body.graph.erase_node(placeholder)
         body.recompile()

@@ -185,7 +185,7 @@ def _families(computed: Iterable[_Computed]) -> list[list[_Computed]]:
     families: list[tuple[list[_Computed], set[int]]] = []
     for weight in computed:
         members, sources = [weight], set(map(id, weight.sources.values()))
-        for family in [family for family in families if family[1] & sources]:
+        for family in [family for family in families if family[1] & sources]:  # merge those that share a source
             families.remove(family)
             members, sources = family[0] + members, family[1] | sources
         families.append((members, sources))

@@ -89,6 +89,7 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe], before: St
             group = _group_size(tensor, bits, recipes[node.name].group_size)
             key = (str(weight.target), tensor.shape, tensor.stride(), bits, group)
             if key not in stored:
+                # a table of tokens that is the output layer's weight too: torchao has stored it already
                 tied = _tied(module, str(weight.target), tensor) if operator_name(node) in _TABLES else None
                 stored[key] = tied or _add(module, str(weight.target), bits, *before.of(tensor, bits, group))
             _read(module, node, weight, stored[key], tensor)
@@ -162,6 +163,7 @@ def _tied(module: GraphModule, name: str, table: torch.Tensor) -> tuple[str, ...
         if (codes.shape, codes.dtype) != (table.shape, torch.int8) or by_column or torch.as_tensor(zero_points).any():
             continue
         quantize = getattr(torch.ops.quantized_decomposed, undone).default
+        # quantized alike, the same codes: it is the same weight
         if torch.equal(quantize(table.detach().float(), *parameters), codes):
             if isinstance(node.args[1], Node):
                 return str(node.args[0].target), str(node.args[1].target)
