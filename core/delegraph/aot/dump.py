@@ -84,7 +84,7 @@ class Dumps:
 
 
 def _engine_files(name: str, module: LoweredBackendModule, plugins: PluginRegistry) -> Mapping[str, Sequence[Buffer]]:
-    """Those of the delegate; none if the half of its backend that runs is not installed."""
+    """The engine's files of the delegate; none if the runtime half of its backend is not installed."""
     store = module.named_data_store_output or NamedDataStoreOutput()
     named_data = {key: entry.data for key, entry in store.pte_data.items()}
     named_data |= {key: entry.data for tagged in store.external_data.values() for key, entry in tagged.items()}

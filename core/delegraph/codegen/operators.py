@@ -54,7 +54,7 @@ def callable_schema(name: str) -> torch.FunctionSchema:
 
 
 def declared_schema(text: str) -> torch.FunctionSchema:
-    """The same for a schema written out, which has to be the one that is known. Raises `SchemaViolation`."""
+    """The schema that is written out in `text`, which has to be the known one. Raises `SchemaViolation`."""
     name, bracket, rest = text.partition("(")
     try:
         declared = torch._C.parse_schema(f"{name if '::' in name else f'aten::{name}'}{bracket}{rest}")

@@ -76,7 +76,7 @@ class Runner:
         self.turns.append(self._run("--warmup", str(self.repeat // 4)))
 
     def times(self) -> Times:
-        """All turns together."""
+        """The times of all turns together."""
         peaks = [turn["peak_memory_nbytes"] for turn in self.turns if turn["peak_memory_nbytes"] is not None]
         return Times(
             tuple(turn["latency_seconds"]["median"] for turn in self.turns),

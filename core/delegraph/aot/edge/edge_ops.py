@@ -182,7 +182,7 @@ exir_ops: Final = Operators()
 """`exir_ops.edge.<namespace>.<operator>.<overload>`; `exir_ops.backend` is for operators that backends' passes add."""
 
 _PACKETS: Final[dict[tuple[str, int], EdgeOpOverloadPacket]] = {}
-"""By dialect and the identity of torch's packet, which the entry keeps alive: a library may be defined anew."""
+"""Packets by dialect and the identity of torch's packet, which the entry keeps alive: a library may be defined anew."""
 
 
 def _packet(dialect: str, parent: OpOverloadPacket[..., Any]) -> EdgeOpOverloadPacket:

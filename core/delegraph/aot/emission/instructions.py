@@ -63,7 +63,7 @@ class MethodBuilder:
         self.delegates: list[LoweredBackendModule] = []
         self._delegate_indices: dict[int, int] = {}
         self.delegate_calls: dict[int, LoweredBackendModule] = {}
-        """By instruction."""
+        """The delegate that each call instruction calls."""
         self.node: Node | None = None
         self.graphs: list[dict[Node, Any]] = []
         """The values of each graph's nodes, one mapping for the method's graph and for each body that was emitted."""
@@ -84,7 +84,7 @@ class MethodBuilder:
         return result
 
     def prim_into(self, name: str, args: Sequence[int], result: int) -> None:
-        """The same into a scalar that exists."""
+        """Write the result of `executorch_prim::<name>.Scalar` into the scalar `result`."""
         self.kernel(Operator(f"executorch_prim::{name}", "Scalar"), [*args, result])
 
     def constant(self, value: Any) -> int:

@@ -109,7 +109,7 @@ def load_planner(planner: str | MemoryPlanner, registry: PluginRegistry) -> Memo
 
 
 def lifetimes(method: EmittedMethod, memories: Mapping[Device, int] = MappingProxyType({})) -> list[Lifetime]:
-    """From the instruction that first writes a planned tensor to the last that uses it, views of it included.
+    """Lifetimes: from the instruction that first writes a planned tensor to the last that uses it, or a view of it.
 
     States are alive always; for the rest see `live_ranges`. `memories` are those of devices.
     """

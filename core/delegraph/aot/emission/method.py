@@ -154,7 +154,7 @@ class _MethodEmitter(GraphEmitter):
         return self.builder.table.tensor(spec, planned, idx, extra)
 
     def weight(self, node: Node, stored: HeldTensor) -> int:
-        """In the program, or in the `.ptd` that its tag names."""
+        """A weight, whose bytes are in the program, or in the `.ptd` that its tag names."""
         tag = self.method_options.external_tag(node)
         return self.constant(stored.tensor) if tag is None else self._external(tag, stored)
 

@@ -93,7 +93,7 @@ class GraphEmitter:
         return self.values[node] if isinstance(node, Node) else self.builder.constant(node)
 
     def index(self, node: Any) -> int:
-        """The same, where it is one value."""
+        """The value of `node`, which is a single one."""
         value = self.value(node)
         assert isinstance(value, int)
         return value

@@ -111,7 +111,7 @@ class MethodValues:
         self.aliases: dict[int, int] = {}
         """Views without memory of their own -> the planned value whose memory they show."""
         self.offsets: dict[int, int] = {}
-        """By view: the byte of that memory at which it begins; 0 if it is not here."""
+        """The byte of that memory at which a view begins; 0 for views that are not here."""
         self.specs: dict[int, TensorSpec] = {}
         self._shared: dict[object, int] = {}
 

@@ -188,7 +188,7 @@ class VersionedValues:
         view.version = self._version(node)
 
     def _overlapping_view(self, node: Node) -> Node | None:
-        """Of `node` and what it is a view of, the last that may show an element of its parent several times."""
+        """The view nearest to the base, of `node` and those that it views, that may show elements several times."""
         last = None
         while (view := self._views.get(node)) is not None:
             if view.op in _SHOW_TWICE and overlaps_itself(node.meta["val"]) is not False:

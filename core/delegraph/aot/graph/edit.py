@@ -106,7 +106,7 @@ def _signature(program: ExportedProgram, graph: Graph, output_specs: Sequence[Ou
 
 
 def _input_specs(old: Sequence[InputSpec], placeholders: Sequence[Node]) -> list[InputSpec]:
-    """By name; where the names are others, but as many, by position."""
+    """The input specs of `placeholders`, found by name; where the names are others, but as many, by position."""
     by_name = {spec.arg.name: spec for spec in old}
     if len(old) == len(placeholders) and any(_is_unknown(node, by_name) for node in placeholders):
         return [

@@ -60,13 +60,13 @@ def memory_use(node: Node) -> MemoryUse | None:
 
 
 def piece_offsets(node: Node) -> tuple[int, ...]:
-    """Of a PIECE: the byte of the first argument at which each of its results begins."""
+    """The byte of the first argument at which each result of a PIECE begins."""
     offsets: tuple[int, ...] = node.meta[PIECE_OFFSETS]
     return offsets
 
 
 def part_of(node: Node) -> tuple[str, int] | None:
-    """Of a PART, which a WHOLE may be too: in which node's memory it lies, by name, and from which byte on."""
+    """The node, by name, in whose memory a PART lies (a WHOLE may be one too), and the byte at which it begins."""
     part: tuple[str, int] | None = node.meta.get(PART_OF)
     return part
 

@@ -74,7 +74,7 @@ class LiveBytes:
         """The most bytes that are alive at one node."""
 
     def units(self) -> list[Unit]:
-        """All of them, those that were joined to others too."""
+        """All units, those that were joined to others too."""
         return list(dict.fromkeys([*self._of.values(), *self._results.values()]))
 
     def of(self, node: Any) -> Unit | None:

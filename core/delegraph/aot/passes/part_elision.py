@@ -217,7 +217,7 @@ def _narrowed(node: Node, spec: TensorSpec) -> Cut | None:
 
 
 def _from(spec: TensorSpec, dim: Any, start: Any) -> Cut | None:
-    """From `start` on, which counts from the end if it is below 0."""
+    """The cut that begins at `start`, which counts from the end if it is below 0."""
     if not isinstance(start, int) or not spec.sizes:
         return None
     size = spec.sizes[dim]

@@ -168,7 +168,7 @@ def _by_recipe(
 
 
 def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistry) -> dict[str, Quantizer]:
-    """Those of the backends that can do the recipe. Raises `LoweringError` with the reasons of all where none can."""
+    """The quantizers of the backends that can do the recipe. Raises `LoweringError` with all reasons where none can."""
     from delegraph.aot.quantize.annotation.generic import GenericQuantizer
 
     able: dict[str, Quantizer] = {}

@@ -25,7 +25,7 @@ aten = torch.ops.aten
 
 
 class SharedBuffers:
-    """Of the methods of one model: a buffer is one in all of them by its name, as it is where they share state."""
+    """The buffers that methods of one model share: by their names, as where methods share state."""
 
     def __init__(self) -> None:
         self._names: frozenset[str] | None = None

@@ -329,8 +329,8 @@ def _by_token(x: Node, block: Sequence[Any]) -> bool:
 
 
 def _arguments(node: Node) -> list[Any]:
-    """All of what `quantize_affine` or `dequantize_affine` is called with. Where no limits are given, they are those of
-    the codes' dtype."""
+    """All arguments of a call of `quantize_affine` or `dequantize_affine`, defaults filled in: limits are those of the
+    codes' dtype."""
     assert isinstance(node.target, torch._ops.OpOverload)
     named: dict[str, Any] = {argument.name: None for argument in node.target._schema.arguments}
     named |= dict(zip(named, node.args, strict=False)) | node.kwargs

@@ -73,7 +73,7 @@ _SWITCHES: Final[Mapping[Any, int]] = {
 """Which argument says whether a call trains; of attention, the share of weights that it drops."""
 
 _NORMS: Final = frozenset({aten.batch_norm.default, aten.instance_norm.default})
-"""With no running mean, their argument 3, they take the batch's in any mode."""
+"""Norms that use the batch's statistics in any mode if they have no running mean, argument 3."""
 
 
 def prepared_for_training(

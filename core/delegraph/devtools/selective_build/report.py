@@ -45,8 +45,8 @@ class KeptBackend:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of it. `programs` has bytes by path, `operators` those that the programs list; the rest is empty where only
-    the operators were asked for. `distributions` are in bytes before compression."""
+    """The whole report. `programs` has bytes by path, `operators` those that the programs list; the rest is empty where
+    only the operators were asked for. `distributions` are in bytes before compression."""
 
     programs: Mapping[str, int]
     operators: tuple[str, ...]

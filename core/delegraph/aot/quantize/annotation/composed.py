@@ -57,8 +57,8 @@ class ComposedQuantizer:
         return frozenset(n.name for n, note in annotations.items() if not hasattr(note.output_qspec, "edge_or_node"))
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Let each change the graph, before any of them annotates it. Calls that it may not annotate are annotated for
-        that time, with nothing: whoever cuts a call into parts leaves them whole."""
+        """Let each quantizer change the graph, before any of them annotates it. Meanwhile the calls that it may not
+        annotate have empty annotations, so that a quantizer that cuts calls into parts leaves them whole."""
         for name in self._quantizers:
             others = [n for n in model.graph.nodes if n.op == "call_function" and not self._may_annotate(name, n)]
             for node in others:
@@ -70,7 +70,7 @@ class ComposedQuantizer:
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        """Let each annotate what those before it left."""
+        """Let each quantizer annotate the calls that those before it left."""
         self._own = {}
         kept: dict[Node, Any] = {}
         dropped: set[Node] = set()
@@ -102,7 +102,7 @@ class ComposedQuantizer:
         return "it would share a grid with what stays float" if node in dropped else "no quantizer annotates it"
 
     def validate(self, model: GraphModule) -> None:
-        """Let each look at its own annotations, without those of other devices."""
+        """Let each quantizer look at its own annotations, without those of other devices."""
         for name, own in self._own.items():
             _put(model, own)
             self._ask(name, "validate", model)
@@ -110,7 +110,7 @@ class ComposedQuantizer:
         _put(model, {node: _with_specs(annotation, self._finished) for node, annotation in annotations.items()})
 
     def prepare_obs_or_fq_callback(self, model: GraphModule, observers: dict[Any, Any]) -> None:
-        """Let each adjust the observers that were made, before they are inserted."""
+        """Let each quantizer adjust the observers that were made, before they are inserted."""
         for name in self._quantizers:
             self._ask(name, "prepare_obs_or_fq_callback", model, observers)
 
@@ -152,7 +152,7 @@ _SPLITS: Final[frozenset[Any]] = frozenset(
         *(torch.ops.aten.chunk.default, torch.ops.aten.unbind.int),
     }
 )
-"""They move values too, into several results."""
+"""Operators that move values too, into several results."""
 
 
 def _gives_floats(node: Node) -> bool:

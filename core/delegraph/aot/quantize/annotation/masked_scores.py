@@ -36,7 +36,7 @@ _READERS: Final[Mapping[Any, int]] = {
 
 _SUMS: Final = frozenset({aten.add.Tensor, aten.add_.Tensor, aten.sub.Tensor, aten.sub_.Tensor})
 _HIDING: Final = frozenset({aten.add, aten.add_, aten.sub, aten.sub_, aten.where, aten.masked_fill, aten.masked_fill_})
-"""Of scores and a mask."""
+"""Operators by which a mask hides scores."""
 
 _MOVES: Final = frozenset(
     {

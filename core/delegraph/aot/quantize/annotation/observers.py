@@ -36,7 +36,8 @@ __all__ = [
 ]
 
 BINS: Final = 8192
-"""Of which a quarter at least is in use, 8 or more to a step of 8 bits: of one sign, just wider than half the range."""
+"""Bins of a histogram. At least a quarter of them is in use (values of one sign, just above half of the limit), which
+is 8 for each code of 8 bits."""
 
 CANDIDATES: Final = 33
 """Ranges that are tried in one step of the search; odd, so that the best one so far is among them."""
@@ -48,8 +49,8 @@ _SYMMETRIC: Final = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
 
 
 class _ScaledAsOne:
-    """Of torchao's observers. Values that are all zero have the scale of values up to 1: with the least there is, what
-    is computed from them, or gives them, would be rescaled by factors that no fixed point holds."""
+    """A mixin of torchao's observers: values that are all zero get the scale of values up to 1. With the least scale,
+    calls that read or give them would be rescaled by factors that no fixed-point multiplier holds."""
 
     def _calculate_qparams(self, lower: torch.Tensor, upper: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         upper = torch.where((lower == 0) & (upper == 0), torch.ones_like(upper), upper)
@@ -176,7 +177,7 @@ class PercentileObserver(HistogramObserver):
 
 
 class _OfFiniteValues:
-    """Of torchao's observers, which would take an infinite value for a range's end."""
+    """A mixin of torchao's observers, which would take an infinite value for a range's end."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Take note of the finite values of `x`, which is returned."""
@@ -197,7 +198,7 @@ class MovingAverageMinMaxObserver(
 
 
 class _StillInEval:
-    """Of observers of a model that trains: once there is a range, it stands still in eval mode, as statistics do."""
+    """A mixin of observers of a model that trains: in eval mode a range stays as it is, as statistics do."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Take note of `x`, which is returned."""
@@ -208,14 +209,14 @@ class _StillInEval:
 
 
 class TrainedObserver(_StillInEval, MovingAverageMinMaxObserver):
-    """Of values that are rounded in training."""
+    """The observer of values that are rounded in training."""
 
 
 class TrainedPerChannelObserver(
     _StillInEval,
     torchao.MovingAveragePerChannelMinMaxObserver,  # type: ignore[misc]  # torchao has no types
 ):
-    """Of weights that are rounded in training."""
+    """The observer of weights that are rounded in training."""
 
 
 OBSERVERS: Final[Mapping[str, Any]] = {
@@ -224,7 +225,7 @@ OBSERVERS: Final[Mapping[str, Any]] = {
     "moving_average": MovingAverageMinMaxObserver,
     "percentile": PercentileObserver,
 }
-"""By the name that a recipe gives them."""
+"""Observers by the name that a recipe gives them."""
 
 
 def leave_unseen(prepared: GraphModule, entered: Container[str]) -> None:

@@ -29,8 +29,8 @@ _LEFT: Final = "no quantizer annotates it"
 def float_layers(
     module: GraphModule, recipe_of: Callable[[Node], Recipe], kept: Collection[str], left: Mapping[str, str]
 ) -> tuple[FloatLayer, ...]:
-    """Those of `module` and of the bodies in it, without those that are `kept` by name. `left`: what quantizers say of
-    the calls that they have not annotated, by name."""
+    """The float layers of `module` and of the bodies in it, without those that are `kept` by name. `left` has the
+    quantizers' reasons for the calls that they have not annotated, by name."""
     layers = []
     for path, part in graph_modules(module):
         for node in part.graph.nodes:

@@ -80,7 +80,7 @@ def method_report(
 def _rows(
     module: GraphModule, layers: Mapping[str, Recipe], reference: Recorded | None, measured: Measured | None
 ) -> Iterator[LayerQuantization]:
-    """Of one graph."""
+    """The rows of one graph."""
     constant = _constant(module)
     alone = {} if measured is None else measured.alone
     for node in module.graph.nodes:

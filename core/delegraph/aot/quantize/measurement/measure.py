@@ -125,8 +125,8 @@ def _seen_in_bodies(
 
 
 def sqnr(*pairs: tuple[torch.Tensor, torch.Tensor]) -> float:
-    """Of pairs (in float, quantized), all together, in dB; infinite where they are equal: elements that are infinite,
-    or no number, in both count for nothing."""
+    """The SQNR of pairs (in float, quantized), all together, in dB; infinite where they are equal. Elements that are
+    the same infinity, or NaN, in both do not count."""
     signal = noise = 0.0
     for expected, actual in pairs:
         exact, off = expected.double(), expected.double() - actual.double()

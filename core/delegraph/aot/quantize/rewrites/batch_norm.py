@@ -55,7 +55,7 @@ def is_misjudged(module: GraphModule, convolution: Node, norm: Node) -> bool:
 
 
 def remember_numbers(graph: Graph) -> None:
-    """To be called before torchao edits `graph`."""
+    """Note the numbers of each batch norm in its meta, before torchao edits `graph`."""
     for norm in _batch_norms(graph):
         norm.meta[_NUMBERS] = norm.args[_TRAINS:]
 

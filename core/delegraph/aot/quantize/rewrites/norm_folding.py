@@ -82,8 +82,8 @@ def _batch_norms(graph: Graph) -> list[Node]:
 
 
 def _normed_alike(layer: Node, norm: Node) -> list[Node]:
-    """All layers of the same weight and bias, each of which such a norm alone reads; none if one of them is not, or the
-    norm's numbers are not constants."""
+    """All layers with the weight and bias of `layer`, if a norm with the numbers of `norm` is the one reader of each;
+    none if it is not, or if the numbers are no constants."""
     if channel_dim(layer) is None or layer.kwargs or norm.args[_TRAINS] or not is_over_channels(layer, norm):
         return []
     weight, bias, numbers = layer.args[1], _bias(layer), norm.args[1:5]
@@ -160,7 +160,7 @@ def _by_channel(scale: torch.Tensor, layer: Node) -> torch.Tensor:
 
 
 def _put(module: GraphModule, node: Node, value: torch.Tensor) -> None:
-    """Let what `module` has under this name be `value`: the model's own tensor stays what it is."""
+    """Let the attribute of `module` that `node` reads be `value`: the model's own tensor stays as it is."""
     path, _, attribute = str(node.target).rpartition(".")
     owner = module.get_submodule(path)
     delattr(owner, attribute)

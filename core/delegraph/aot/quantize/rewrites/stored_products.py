@@ -87,8 +87,8 @@ class _Sum:
 
 
 def _sum_of(equation: str, dims: int) -> _Sum | None:
-    """Of `…i,oi->…o`, `…i,ihk->…hk`, `…hk,hko->…o`, `bsi,ihk->bhsk`, for values of so many dims; None of an equation
-    that is no such sum: one that multiplies element by element, or sums what one operand alone has."""
+    """The letters of `…i,oi->…o`, `…i,ihk->…hk`, `…hk,hko->…o`, `bsi,ihk->bhsk`, for values of `dims` dims; None of
+    an equation that multiplies element by element, or sums a letter that one operand alone has."""
     operands, arrow, result = equation.replace(" ", "").replace("...", ".").partition("->")
     values, comma, weight = operands.partition(",")
     # Greek letters stand for the dims of the ellipsis: an equation has Latin ones

@@ -137,7 +137,7 @@ def _fold(family: Iterable[_Computed], values: Mapping[object, torch.nn.Paramete
     for weight in family:
         place = weight.part, weight.key
         if place not in names:
-            names[place] = weight.held(values[weight.key], still)
+            names[place] = weight.store(values[weight.key], still)
         weight.read(names[place])
 
 
@@ -160,9 +160,8 @@ class _Computed:
         """Its content."""
         return torch.nn.Parameter(constant_value(self.part, self.node).contiguous(), requires_grad=False)
 
-    def held(self, constant: torch.nn.Parameter, still: Container[int]) -> str:
-        """Let its graph's module have `constant`, in the place of its largest source unless that is `still` read; the
-        name there."""
+    def store(self, constant: torch.nn.Parameter, still: Container[int]) -> str:
+        """Put `constant` into the module, in the place of the largest source unless that is `still` read; its name."""
         largest = max(self.sources, key=lambda name: self.sources[name].numel())
         name = parameter_name(largest)
         source = self.sources.get(name)

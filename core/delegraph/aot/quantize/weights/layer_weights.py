@@ -57,8 +57,8 @@ WEIGHTS: Final[Mapping[str, LayerWeight]] = {
 
 
 def channel_dim(node: Node) -> int | None:
-    """Of a linear layer or convolution, which takes a value and its weight, the dim of the weight that the channels of
-    the result are: 0, or 1 of a transposed one. None of another call."""
+    """The dim of the weight of a linear layer or convolution that stands for the channels of the result: 0, or 1 of a
+    transposed convolution. None of another call."""
     layer = _PRODUCTS.get(operator_name(node))
     return None if layer is None else layer.channels
 

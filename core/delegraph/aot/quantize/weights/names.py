@@ -78,7 +78,7 @@ _NUMBERED: Final = re.compile(r"_(frozen_param|scale_|zero_point_)\d+")
 
 
 def _weight_of(node: Node) -> tuple[str, str] | None:
-    """Of a dequantize call, the module whose call reads it, and as which of its parameters."""
+    """The module whose call reads `node`, a dequantize call, and the parameter as which it does; else None."""
     if not isinstance(node.target, OpOverload) or not node.target.name().startswith("quantized_decomposed::dequantize"):
         return None
     for user in node.users:
