@@ -2,8 +2,7 @@
 
     python -m tools.distributions DIRECTORY
 
-Built as for an index: the sdist from the sources alone, the wheel from the sdist. A copy is built, for setuptools
-leaves traces beside its sources and reads them again.
+Built as for an index: the sdist from the sources alone, the wheel from the sdist.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ def distributions(root: Path) -> list[Distribution]:
     for file in [root / "pyproject.toml", *below]:
         if file.relative_to(root).parts[0] not in ("tests", "examples", "build"):
             settings = tomllib.loads(file.read_text("utf-8"))
-            project, packages = settings["project"], settings["tool"]["setuptools"]["packages"]["find"]
-            package = file.parent / packages.get("where", ["."])[0] / project["name"].replace("-", "_")
+            project, (package,) = settings["project"], settings["tool"]["hatch"]["build"]["only-include"]
             extras = tuple(project.get("optional-dependencies", ()))
-            found.append(Distribution(project["name"], file.parent, package, extras))
+            found.append(Distribution(project["name"], file.parent, file.parent / package, extras))
     return found
 
 

@@ -4,7 +4,7 @@
     python -m tools.release 0.2.0 --dry-run
 
 All of it is done on a copy first; this tree changes, in one commit, once every distribution is built there and twine
-has found nothing. `--dry-run` ends before that. Publishing is left to you: `twine upload dist/*`, `git push --tags`.
+has found nothing. `--dry-run` ends before that. The tag, once pushed, has `.github/workflows/release.yml` publish it.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def main(words: list[str] | None = None, root: Path = ROOT) -> int:
         return 1
     print(*(file.relative_to(root) for file in made), sep="\n")
     print(
-        "nothing was changed" if args.dry_run else f"tagged v{args.version}; next: git push --tags, twine upload dist/*"
+        "nothing was changed" if args.dry_run else f"tagged v{args.version}; next: git push --follow-tags publishes it"
     )
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -14,7 +15,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from tools.distributions import DISTRIBUTIONS, ROOT, Distribution, build
+from tools.distributions import DISTRIBUTIONS, ROOT, Distribution, build, sources
 
 each = pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda distribution: distribution.name)
 
@@ -38,10 +39,22 @@ def test_sdist_and_wheel_hold_the_package_and_nothing_else(distribution: Distrib
         check_metadata(message_from_string(archive.read(f"{info}/METADATA").decode()), distribution)
 
     with tarfile.open(sdist) as archive:
-        files = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
-    packed = {name for name in files if ".egg-info/" not in name}
-    around = {"LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg"}
+        packed = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    around = {"LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
     assert packed == around | {path.relative_to(distribution.folder).as_posix() for path in sources}
+
+
+@pytest.mark.install
+@each
+def test_pip_leaves_nothing_beside_the_sources(distribution: Distribution, tmp_path: Path) -> None:
+    """A later build would pack what is left there, and a later import read its metadata."""
+    copy = sources(distribution.folder, tmp_path / "sources")
+    before = set(copy.rglob("*"))
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "install", *options, "--target", str(tmp_path / "site"), str(copy)]
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
+    assert (tmp_path / "site" / distribution.package.name / "py.typed").exists()
+    assert set(copy.rglob("*")) == before
 
 
 def check_metadata(metadata: Message, distribution: Distribution) -> None:

@@ -18,11 +18,12 @@ from pathlib import Path
 import pytest
 from tests.environment import Environment
 from tools.distributions import DISTRIBUTIONS, ROOT, Distribution, sources
+from tools.environments import setting
 
 pytestmark = pytest.mark.wheels
 
-TORCH = re.findall(r"\btorch==\S+", (ROOT / "Makefile").read_text("utf-8"))[0]
-"""The torch of the Makefile: one without several GB of CUDA packages."""
+TORCH = setting("TORCH")
+"""The torch that is developed with: one without several GB of CUDA packages."""
 
 MODEL = """
 import torch
@@ -143,6 +144,8 @@ def test_a_clone_is_installed_as_documented(ahead_of_time: Environment, programs
     with_torch, without_torch, _ = documented_commands()
     clone = sources(ROOT, tmp_path / "clone")
     device = Environment(tmp_path / "environment")
+    before = set(clone.rglob("*"))
     device.install(*without_torch, cwd=clone)
+    assert set(clone.rglob("*")) == before, "a later build or import would read what is left there"
     check_runs(device, programs)
     assert "Would install delegraph-" in ahead_of_time.install("--dry-run", *with_torch, cwd=clone)

@@ -15,8 +15,8 @@ from tools import release as releasing
 CHANGELOG = "# Changelog\n\n## Unreleased\n\n### Added\n\n- A thing.\n\n## 0.1.0 - 2026-01-01\n\n- The first.\n"
 
 PYPROJECT = """[build-system]
-requires = ["setuptools>=77"]
-build-backend = "setuptools.build_meta"
+requires = ["hatchling>=1.27"]
+build-backend = "hatchling.build"
 
 [project]
 name = "{name}"
@@ -25,8 +25,8 @@ description = "A package"
 readme = "README.md"
 dependencies = [{requires}]
 
-[tool.setuptools.packages.find]
-include = ["{package}*"]
+[tool.hatch.build]
+only-include = ["{package}"]
 """
 
 
@@ -87,7 +87,7 @@ def test_a_release(repository: Path, built: list[str], capsys: pytest.CaptureFix
     assert 'dependencies = ["delegraph[aot]>=0.2,<0.3"]' in acme
     assert "`delegraph>=0.2,<0.3`" in (repository / "README.md").read_text()
     assert (repository / "dist" / "delegraph_acme.whl").exists()
-    assert capsys.readouterr().out.endswith("tagged v0.2.0; next: git push --tags, twine upload dist/*\n")
+    assert capsys.readouterr().out.endswith("tagged v0.2.0; next: git push --follow-tags publishes it\n")
 
 
 def test_a_dry_run_changes_nothing(repository: Path, built: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ own tests (`make test-scaffold`), is proven whole, lints and type checks (`make 
 
 from __future__ import annotations
 
-import resource
 import sys
 import sysconfig
 from pathlib import Path
@@ -87,5 +86,7 @@ def new(kind: str, name: str, environment: Environment, folder: Path) -> Path:
 
 def cpu_seconds() -> float:
     """What the processes that this one has started, and that have ended, took."""
+    import resource  # Windows has none
+
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

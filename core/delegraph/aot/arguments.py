@@ -35,25 +35,25 @@ def check_method_names(name: str, by_method: Mapping[str, Any], methods: Collect
 
 
 def made_by_name(
-    name: str, given: Iterable[Any], group: str, fits: Callable[[Any], bool], plugins: PluginRegistry
+    name: str, entries: Iterable[Any], group: str, fits: Callable[[Any], bool], plugins: PluginRegistry
 ) -> dict[str, Any]:
-    """What `given`, the argument called `name`, names in `group`, made with its options, and the objects among it.
+    """The objects in `entries`, the argument called `name`, and those of `group` that it names, made with options.
 
     In order, by the plug-in's name or the object's class; the second of a name is `name (2)`. Raises `LoweringError`
     for an object that does not fit, `PluginError` for what cannot be made.
     """
-    made: dict[str, Any] = {}
-    for one in given:
-        chosen = plugin_spec(one)
+    by_name: dict[str, Any] = {}
+    for entry in entries:
+        chosen = plugin_spec(entry)
         if isinstance(chosen, PluginSpec):
-            made[unique_name(chosen.name, made)] = plugins.create(group, chosen.name, chosen.options)
+            by_name[unique_name(chosen.name, by_name)] = plugins.create(group, chosen.name, chosen.options)
         elif fits(chosen):
-            made[unique_name(type(chosen).__name__, made)] = chosen
+            by_name[unique_name(type(chosen).__name__, by_name)] = chosen
         else:
             raise LoweringError(
                 f"{name} has {chosen!r}; it takes names of installed {group}, (name, options) pairs and {group}"
             )
-    return made
+    return by_name
 
 
 def unique_name(name: str, taken: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""What can be set about lowering: how edge programs are made, how they become a file, and both together.
+"""The options of lowering: how edge programs are made, how they become a file, and both together.
 
 Names of the first two are ExecuTorch's (`exir/capture/_config.py`).
 """

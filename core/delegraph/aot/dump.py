@@ -1,9 +1,10 @@
 """`DELEGRAPH_DUMP=stage[,stage]` -> each of these stages' programs as text, before and behind it, to be compared.
 
 Files: `<folder>/<stage>.<method>.before.txt` and `.after.txt`; the folder is `DELEGRAPH_DUMP_DIR`, or `delegraph-dump`
-where the process runs. A stage that gives a finished program writes that program's text. What a backend's compiler told
-of its passes, texts by name in `PreprocessResult._delegate_info_meta`, is in `<stage>.<method>.<delegate>.<pass>.txt`;
-what it made, if its engine has files, in `<stage>.<method>.<delegate>.onnx` or what these are called.
+where the process runs. A stage that gives a finished program writes that program's text. The texts of a backend's
+compiler about its passes, by name in `PreprocessResult._delegate_info_meta`, are in
+`<stage>.<method>.<delegate>.<pass>.txt`; files for its engine, if it made some, are `<stage>.<method>.<delegate>.onnx`
+or whatever these are called.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Dumps:
 
     @classmethod
     def asked_for(cls, environ: Mapping[str, str], known: Sequence[str]) -> list[Dumps]:
-        """What the environment asks for, if anything. Raises `LoweringError` for a stage that is not `known`."""
+        """The dumps that the environment asks for. Raises `LoweringError` for a stage that is not `known`."""
         stages = [name.strip() for name in environ.get(VARIABLE, "").split(",") if name.strip()]
         for name in stages:
             if name not in known:
@@ -74,16 +75,16 @@ class Dumps:
         for number, module in enumerate(lowered_modules(program.graph_module)):
             own = f"{name}.{module.backend_id}_{number}"
             told = module.meta.get("_delegate_info_meta")
-            for made, text in told.items() if isinstance(told, Mapping) else ():
+            for step, text in told.items() if isinstance(told, Mapping) else ():
                 if isinstance(text, str):
-                    (self._folder / f"{own}.{made}.txt").write_text(text, encoding="utf-8")
+                    (self._folder / f"{own}.{step}.txt").write_text(text, encoding="utf-8")
             if module.is_compiled:
                 files = _engine_files(own, module, plugins)
                 write_together([(self._folder / file, pieces) for file, pieces in files.items()])
 
 
 def _engine_files(name: str, module: LoweredBackendModule, plugins: PluginRegistry) -> Mapping[str, Sequence[Buffer]]:
-    """Those of the delegate; none if the half of its backend that runs is not installed."""
+    """The engine's files of the delegate; none if the runtime half of its backend is not installed."""
     store = module.named_data_store_output or NamedDataStoreOutput()
     named_data = {key: entry.data for key, entry in store.pte_data.items()}
     named_data |= {key: entry.data for tagged in store.external_data.values() for key, entry in tagged.items()}

@@ -44,7 +44,7 @@ def export_requests(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> dict[str, ExportRequest]:
-    """What is to be exported, by method; a single model is the method `forward`.
+    """The requests for exporting, by method; a single model is the method `forward`.
 
     With several methods `args`, `kwargs` and `dynamic_shapes` are mappings by method name; one of them may be what
     `quantize` made of a single model. Raises `LoweringError` where arguments are missing, left over, or not what they
@@ -55,17 +55,17 @@ def export_requests(
     if not model:
         raise LoweringError("no methods to lower: the mapping of models is empty")
     check_names(model)
-    model = {method: only_program(one) for method, one in model.items()}
-    for method, one in model.items():
-        if not isinstance(one, ExportedProgram):
-            check_model(method, one)
+    model = {method: only_program(entry) for method, entry in model.items()}
+    for method, method_model in model.items():
+        if not isinstance(method_model, ExportedProgram):
+            check_model(method, method_model)
     by_method = {"args": args, "kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
     for name, value in by_method.items():
         if value is not None and (not isinstance(value, Mapping) or not set(value) <= set(model)):
             raise LoweringError(f"{name} must be a mapping by method name; the methods are {', '.join(sorted(model))}")
     return {
-        method: _request(method, one, *(value and value.get(method) for value in by_method.values()))
-        for method, one in model.items()
+        method: _request(method, entry, *(value and value.get(method) for value in by_method.values()))
+        for method, entry in model.items()
     }
 
 
@@ -140,5 +140,5 @@ def _named_below(example: Any, shapes: Any) -> Iterator[tuple[int, dict[int, str
         for key in shapes.keys() & example.keys():
             yield from _named_below(example[key], shapes[key])
     elif isinstance(shapes, (tuple, list)) and isinstance(example, (tuple, list)):
-        for one, below in zip(example, shapes, strict=False):
-            yield from _named_below(one, below)
+        for inner, below in zip(example, shapes, strict=False):
+            yield from _named_below(inner, below)

@@ -1,4 +1,4 @@
-"""What a user gave to be exported, and what came of it -> nothing, or an error that says what it should have been."""
+"""A user's arguments for exporting, and the exported program -> nothing, or an error that says what was expected."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def _if_a_shape(args: tuple[Any, ...]) -> str:
 def check_dynamic_shapes(method: str, model: torch.nn.Module, shapes: Any) -> None:
     """Raises `LoweringError` for a mapping that names something else than arguments."""
     parameters = signature(model.forward).parameters.values()
-    names = [one.name for one in parameters]
-    gathers = any(one.kind in (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL) for one in parameters)
+    names = [parameter.name for parameter in parameters]
+    gathers = any(parameter.kind in (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL) for parameter in parameters)
     if not isinstance(shapes, Mapping) or gathers:
         return
     unknown = ", ".join(repr(key) for key in shapes if key not in names)
@@ -101,7 +101,7 @@ def check_dynamic_shapes(method: str, model: torch.nn.Module, shapes: Any) -> No
 def why_export_failed(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], cause: Exception
 ) -> str:
-    """What torch.export says, behind what can be said more plainly: a copy of the model is run on the arguments."""
+    """torch.export's message, or a plainer reason: a copy of the model is run to see whether it fails by itself."""
     try:
         with torch.no_grad():
             deepcopy(model)(*args, **kwargs)
@@ -121,14 +121,14 @@ def why_export_failed(
 def check_mode(method: str, model: Any, program: ExportedProgram) -> None:
     """Raises `LoweringError` for a model that was exported in training mode and computes something else in it.
 
-    What `forward` asks for by itself in evaluation mode, dropout that stays, is meant; so is an exported program.
+    Dropout that `forward` itself applies in evaluation mode is intended; so is whatever an exported program does.
     """
     if isinstance(model, torch.nn.Module):
-        found = ", ".join(dict.fromkeys(_training(model, program)))
-        if found:
+        differing = ", ".join(dict.fromkeys(_training(model, program)))
+        if differing:
             raise LoweringError(
-                f"method {method!r}: the model is in training mode, in which {found} computes something else than when"
-                " the model is used; call model.eval() before it is lowered"
+                f"method {method!r}: the model is in training mode, in which {differing} computes something else than"
+                " when the model is used; call model.eval() before it is lowered"
             )
 
 
@@ -161,9 +161,9 @@ def _differs(node: Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or target._schema.name not in _MATTERS:
         return False
     names = [argument.name for argument in target._schema.arguments]
-    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    trains = given.get("train", given.get("training", False))
-    return bool(trains) and bool(given.get(_MATTERS[target._schema.name]))
+    arguments = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    trains = arguments.get("train", arguments.get("training", False))
+    return bool(trains) and bool(arguments.get(_MATTERS[target._schema.name]))
 
 
 def _module_path(node: Node) -> str:

@@ -66,7 +66,7 @@ class EdgeProgramManager:
         return f"EdgeProgramManager({self.report!r})"
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """HTML for notebooks."""
         return self.report._repr_html_()
 
     @property
@@ -99,7 +99,7 @@ class EdgeProgramManager:
 
     @property
     def report(self) -> LoweringReport:
-        """What was delegated where, and why the rest was not."""
+        """The report: which calls were delegated where, and why the rest were not."""
         return make_report(self._lowering.programs, self._lowering.delegated)
 
     def transform(self, passes: Passes, compile_config: EdgeCompileConfig | None = None) -> Self:
@@ -124,7 +124,7 @@ class EdgeProgramManager:
         """Delegate what the partitioners take, in order of priority; by method name where a mapping is given."""
         named = partitioners_by_method("partitioner", partitioner, self._lowering.methods, self._lowering.plugins)
         asked = {name for seen in self._lowering.delegated.seen.values() for name in seen}
-        renamed = {m: {unique_name(name, asked): one for name, one in own.items()} for m, own in named.items()}
+        renamed = {m: {unique_name(name, asked): chosen for name, chosen in own.items()} for m, own in named.items()}
         lowering = replace(self._lowering, partitioners=renamed)
         return self._of(pipeline.run(lowering, [pipeline.PARTITION, pipeline.KERNELS, pipeline.COMPILE]))
 
@@ -228,7 +228,7 @@ class Lowered:
         return f"Lowered({self.report!r}, {self.program!r})"
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """HTML for notebooks."""
         return self.report._repr_html_() + folded("program", self.program._repr_html_())
 
     def save(self, path: str | os.PathLike[str]) -> None:

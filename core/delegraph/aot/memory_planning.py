@@ -26,7 +26,7 @@ ALIGNMENT: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class MethodMemory:
-    """What of a method asks for memory.
+    """The lifetimes of a method, which ask for memory.
 
     `program` is the graph that was emitted, views and updates in place marked on its nodes. A lifetime's `id` is the
     index of its value in the method; `values` has that index for result `position` of a node, bodies of control flow

@@ -79,7 +79,7 @@ class QuantizedModel(Mapping[str, ExportedProgram]):
         return str(self.report)
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """HTML for notebooks."""
         return self.report._repr_html_() + folded("signal to noise, drawn", self.report.to_svg())
 
 
@@ -157,7 +157,7 @@ def quantize(
 
 
 def _requests(model: Model, args: Any, kwargs: Any, dynamic_shapes: Any, *, by_batch: bool) -> dict[str, ExportRequest]:
-    """What is to be exported; `by_batch` with the first batch of calibration data for an example."""
+    """The requests for exporting; `by_batch` takes the first batch of calibration data for an example."""
     if isinstance(model, torch.nn.Module) and args is None and kwargs is None:
         raise LoweringError(
             "an nn.Module needs example arguments to be exported: give calibration_data=[(x,), …], typical inputs, or"
@@ -203,7 +203,7 @@ def prepare_qat(
 
 
 def convert_qat(prepared: GraphModule) -> QuantizedModel:
-    """What `prepare_qat` gave, trained -> the quantized model. `prepared` stays as it is: train on, and convert again.
+    """The trained module that `prepare_qat` gave -> the quantized model. `prepared` stays: train on, convert again.
 
     Raises `LoweringError` for a module that is not from `prepare_qat`, or that no batch has gone through.
     """

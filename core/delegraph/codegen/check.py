@@ -27,22 +27,22 @@ class Registration:
 
 
 def registrations(text: str | bytes, path: str) -> list[Registration]:
-    """What the file `path` with this text (bytes: UTF-8) registers, in its order.
+    """The registrations of the file `path` with this text (bytes: UTF-8), in its order.
 
     Operators are looked up in torch, and kernels imported. Raises one `CodegenError` with all that is wrong.
     """
     entries, violations = read_entries(text)
-    made: list[Registration] = []
+    registered: list[Registration] = []
     for entry in entries:
-        found, more = _of_entry(entry)
-        made += found
+        own, more = _of_entry(entry)
+        registered += own
         violations += more
-    violations += _duplicates(made)
+    violations += _duplicates(registered)
     if violations:
         raise CodegenError(
             "\n".join(f"{path}:{violation.line}: {violation.text}" for violation in sorted(set(violations)))
         )
-    return made
+    return registered
 
 
 def _of_entry(entry: OperatorEntry) -> tuple[list[Registration], list[Violation]]:
@@ -52,13 +52,13 @@ def _of_entry(entry: OperatorEntry) -> tuple[list[Registration], list[Violation]
         schema = (declared_schema if entry.is_schema else callable_schema)(entry.operator.text)
     except SchemaViolation as violation:
         return [], [*violations, Violation(entry.operator.line, str(violation))]
-    made: list[Registration] = []
+    registered: list[Registration] = []
     for kernel in entry.kernels:
         wrong_keys = list(meta_violations(kernel, entry, schema))
         violations += [*wrong_keys, *_function_violations(kernel, schema)]
         if aliases_are_sound and not wrong_keys:
-            made += _of_kernel(kernel, entry, schema)
-    return made, violations
+            registered += _of_kernel(kernel, entry, schema)
+    return registered, violations
 
 
 def _function_violations(kernel: KernelEntry, schema: torch.FunctionSchema) -> Iterator[Violation]:
@@ -73,14 +73,14 @@ def _of_kernel(kernel: KernelEntry, entry: OperatorEntry, schema: torch.Function
         yield Registration(operator, kernel.kernel_name.text, key, kernel.line)
 
 
-def _duplicates(made: Sequence[Registration]) -> Iterator[Violation]:
+def _duplicates(registered: Sequence[Registration]) -> Iterator[Violation]:
     """A library has one kernel for each operator and key."""
     first: dict[tuple[str, Key | None], Registration] = {}
-    for one in made:
-        earlier = first.setdefault((one.operator, one.key), one)
-        if earlier is not one:
-            what = "a fallback" if one.key is None else f"a kernel for {_key_text(one.key)}"
-            yield Violation(one.line, f"{one.operator} has {what} already, in line {earlier.line}")
+    for registration in registered:
+        earlier = first.setdefault((registration.operator, registration.key), registration)
+        if earlier is not registration:
+            what = "a fallback" if registration.key is None else f"a kernel for {_key_text(registration.key)}"
+            yield Violation(registration.line, f"{registration.operator} has {what} already, in line {earlier.line}")
 
 
 def _key_text(key: Key) -> str:

@@ -1,4 +1,4 @@
-"""`module:function` and a schema -> what is wrong with the function as a kernel of that schema, if anything is."""
+"""`module:function` and a schema -> the mistake in the function as a kernel of that schema, if there is any."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["function_violation"]
 
 
 def function_violation(kernel_name: str, schema: torch.FunctionSchema) -> str | None:
-    """Import the function; what keeps it from being called with a context and the schema's arguments in order."""
+    """Import the function; the reason why it cannot be called with a context and the schema's arguments in order."""
     module_name, colon, name = kernel_name.partition(":")
     if not colon or not all(part.isidentifier() for part in [*module_name.split("."), name]):
         return f"kernel_name {kernel_name} is no `module:function`"
@@ -32,17 +32,17 @@ def function_violation(kernel_name: str, schema: torch.FunctionSchema) -> str | 
 
 def _signature_violation(kernel_name: str, function: Callable[..., object], schema: torch.FunctionSchema) -> str | None:
     names = ["context", *(argument.name for argument in schema.arguments)]
-    wanted = f"it is called as ({', '.join(names)})"
+    convention = f"it is called as ({', '.join(names)})"
     try:
         signature = inspect.signature(function)
     except ValueError:
-        return f"{kernel_name} does not tell its parameters: write a function around it; {wanted}"
+        return f"{kernel_name} does not tell its parameters: write a function around it; {convention}"
     written = f"{kernel_name} has the parameters {signature}"
     try:
         bound = signature.bind(*names)
     except TypeError:
-        return f"{written}; {wanted}"
+        return f"{written}; {convention}"
     for parameter, name in bound.arguments.items():
         if parameter in names and isinstance(name, str) and name != parameter:
-            return f"{written}, {parameter} where {name} comes; {wanted}"
+            return f"{written}, {parameter} where {name} comes; {convention}"
     return None

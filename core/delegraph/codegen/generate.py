@@ -32,20 +32,20 @@ _WIDTH: Final = 88
 
 def generated_module(registrations: Sequence[Registration], library: str, source: str) -> str:
     """The module's text: it depends on the arguments alone. `source` is how the header calls the YAML file."""
-    kernels = list(dict.fromkeys(one.kernel for one in registrations))
+    kernels = list(dict.fromkeys(registration.kernel for registration in registrations))
     names = _names(kernels)
-    calls = "".join(_call(one, names[one.kernel]) for one in registrations)
+    calls = "".join(_call(registration, names[registration.kernel]) for registration in registrations)
     return _HEADER.format(library=_quoted(library), source=_quoted(source), imports="\n".join(_imports(names))) + calls
 
 
 def _quoted(text: str) -> str:
     """`text` as it stands within double quotes in Python."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in escaped)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in escaped)
 
 
 def _names(kernels: Iterable[str]) -> dict[str, str]:
-    """What each kernel is called in the module: by its function's name, unless that is taken."""
+    """The name of each kernel in the module: that of its function, unless it is taken."""
     taken = set(_RESERVED)
     names = {}
     for kernel in kernels:
@@ -67,12 +67,12 @@ def _imports(names: Mapping[str, str]) -> Iterator[str]:
         yield f"from {module} import " + (functions[0] if len(functions) == 1 else f"(\n{one_a_line})")
 
 
-def _call(one: Registration, name: str) -> str:
-    if one.key is None:
-        return f'library.kernel("{one.operator}")({name})\n'
-    dtypes = [f'"{dtype}"' for dtype, _ in one.key]
-    orders = [str(order) for _, order in one.key]
-    arguments = [f'"{one.operator}"', _list("dtypes", dtypes), _list("dim_orders", orders)]
+def _call(registration: Registration, name: str) -> str:
+    if registration.key is None:
+        return f'library.kernel("{registration.operator}")({name})\n'
+    dtypes = [f'"{dtype}"' for dtype, _ in registration.key]
+    orders = [str(order) for _, order in registration.key]
+    arguments = [f'"{registration.operator}"', _list("dtypes", dtypes), _list("dim_orders", orders)]
     return "library.kernel(\n" + "".join(f"    {argument},\n" for argument in arguments) + f")({name})\n"
 
 

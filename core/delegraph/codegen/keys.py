@@ -45,7 +45,7 @@ DTYPES: Final[Mapping[str, str]] = {
 
 
 def alias_violations(entry: OperatorEntry) -> Iterator[Violation]:
-    """Names that are no dtypes, and orders that are none."""
+    """Violations of an entry's aliases: names that are no dtypes, and lists that are no dim orders."""
     for name, dtypes in entry.type_alias.items():
         for dtype in dtypes:
             if dtype.text not in DTYPES:
@@ -61,47 +61,47 @@ def alias_violations(entry: OperatorEntry) -> Iterator[Violation]:
 
 
 def meta_violations(kernel: KernelEntry, entry: OperatorEntry, schema: torch.FunctionSchema) -> Iterator[Violation]:
-    """Tensor arguments that arg_meta leaves out, others that it names, and aliases that there are not."""
+    """Violations of a kernel's arg_meta: tensor arguments that it lacks, other names, and unknown aliases."""
     meta = kernel.arg_meta or ()
     tensors = _tensors(schema)
-    named = {one.argument.text for one in meta}
+    named = {item.argument.text for item in meta}
     missing = [name for name, is_optional in tensors.items() if not is_optional and name not in named]
     if kernel.arg_meta is not None and missing:
         yield Violation(kernel.line, f"arg_meta says nothing of {', '.join(missing)} of {schema}")
-    for one in meta:
-        if one.argument.text not in tensors:
+    for arg in meta:
+        if arg.argument.text not in tensors:
             yield Violation(
-                one.argument.line, f"arg_meta names {one.argument}, which is no tensor argument of {schema}"
+                arg.argument.line, f"arg_meta names {arg.argument}, which is no tensor argument of {schema}"
             )
-        for alias, kind, known in _aliases(one, entry):
+        for alias, kind, known in _aliases(arg, entry):
             if alias.text not in known:
-                given = ", ".join(known) or "there is none"
-                yield Violation(alias.line, f"arg_meta of {one.argument}: unknown {kind} {alias} ({given})")
+                choices = ", ".join(known) or "there is none"
+                yield Violation(alias.line, f"arg_meta of {arg.argument}: unknown {kind} {alias} ({choices})")
 
 
 def keys_of(kernel: KernelEntry, entry: OperatorEntry, schema: torch.FunctionSchema) -> list[Key | None]:
     """Every key of a sound kernel; [None] of a fallback."""
     if kernel.arg_meta is None:
         return [None]
-    by_name = {one.argument.text: one for one in kernel.arg_meta}
+    by_name = {arg.argument.text: arg for arg in kernel.arg_meta}
     meta = [by_name[name] for name in _tensors(schema) if name in by_name]
-    aliases = list(dict.fromkeys(one.type_alias.text for one in meta))
+    aliases = list(dict.fromkeys(arg.type_alias.text for arg in meta))
     keys: list[Key | None] = []
     for dtypes in product(*(entry.type_alias[alias] for alias in aliases)):
         dtype = {alias: DTYPES[word.text] for alias, word in zip(aliases, dtypes, strict=True)}
-        keys.append(tuple((dtype[one.type_alias.text], _order(one, entry)) for one in meta))
+        keys.append(tuple((dtype[arg.type_alias.text], _order(arg, entry)) for arg in meta))
     return keys
 
 
-def _aliases(one: ArgMeta, entry: OperatorEntry) -> list[tuple[Word, str, Mapping[str, object]]]:
+def _aliases(arg: ArgMeta, entry: OperatorEntry) -> list[tuple[Word, str, Mapping[str, object]]]:
     return [
-        (one.type_alias, "type_alias", entry.type_alias),
-        (one.dim_order_alias, "dim_order_alias", entry.dim_order_alias),
+        (arg.type_alias, "type_alias", entry.type_alias),
+        (arg.dim_order_alias, "dim_order_alias", entry.dim_order_alias),
     ]
 
 
-def _order(one: ArgMeta, entry: OperatorEntry) -> tuple[int, ...]:
-    return tuple(int(word.text) for word in entry.dim_order_alias[one.dim_order_alias.text])
+def _order(arg: ArgMeta, entry: OperatorEntry) -> tuple[int, ...]:
+    return tuple(int(word.text) for word in entry.dim_order_alias[arg.dim_order_alias.text])
 
 
 def _tensors(schema: torch.FunctionSchema) -> dict[str, bool]:

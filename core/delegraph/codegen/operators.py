@@ -54,7 +54,7 @@ def callable_schema(name: str) -> torch.FunctionSchema:
 
 
 def declared_schema(text: str) -> torch.FunctionSchema:
-    """The same for a schema written out, which has to be the one that is known. Raises `SchemaViolation`."""
+    """The schema that is written out in `text`, which has to be the known one. Raises `SchemaViolation`."""
     name, bracket, rest = text.partition("(")
     try:
         declared = torch._C.parse_schema(f"{name if '::' in name else f'aten::{name}'}{bracket}{rest}")
@@ -69,7 +69,7 @@ def declared_schema(text: str) -> torch.FunctionSchema:
 
 
 def _difference(declared: torch.FunctionSchema, known: torch.FunctionSchema) -> str | None:
-    """The first one in words. Letters of alias sets have no meaning; SymInt is an int at run time."""
+    """The first difference, in words. Letters of alias sets have no meaning; SymInt is an int at run time."""
     for position, (mine, theirs) in enumerate(zip(declared.arguments, known.arguments, strict=False), 1):
         if _argument(mine) != _argument(theirs):
             return f"argument {position} is `{_text(mine)}` here and `{_text(theirs)}` there"
@@ -108,12 +108,12 @@ def _overloads(operator: str) -> list[OpOverload]:
 
 
 def _unknown_operator(operator: str) -> str:
-    namespace, _, wanted = operator.partition("::")
+    namespace, _, missing = operator.partition("::")
     pairs = (name.partition("::") for name in _operator_names())
     names = sorted({name for space, _, name in pairs if space == namespace})
     if not names:
         return f"torch has no operators of the namespace {namespace}: --import the module that defines them"
-    close = [f"{namespace}::{name}" for name in get_close_matches(wanted, names)]
+    close = [f"{namespace}::{name}" for name in get_close_matches(missing, names)]
     return f"torch has no operator {operator}" + (f"; did you mean {' or '.join(close)}?" if close else "")
 
 

@@ -39,7 +39,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Violation:
-    """What is wrong, and in which line."""
+    """A mistake in the file, and its line."""
 
     line: int
     text: str
@@ -75,7 +75,7 @@ class OperatorEntry:
 
 
 def read_entries(text: str | bytes) -> tuple[list[OperatorEntry], list[Violation]]:
-    """The entries of a file that could be read, and what was wrong with the rest.
+    """The entries of a file that could be read, and the mistakes in the rest.
 
     Raises `CodegenError` if PyYAML is not installed.
     """

@@ -1,4 +1,4 @@
-"""A model, backends and recipes -> a program of each pair, not yet measured, and what the model itself computes."""
+"""A model, backends and recipes -> a program of each pair, not yet measured, and the outputs of the model itself."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ def candidates(
 ) -> Iterator[Compared]:
     """Each recipe for each of `backends`; `started` is told which one is lowered now.
 
-    `calibration_data` is by method. What cannot be lowered is without `lowered`, and its `problem` says why.
+    `calibration_data` is by method. A candidate that cannot be lowered has no `lowered`, and its `problem` says why.
     """
     quantized = _Quantized(programs, calibration_data)
-    for one in backends:
+    for chosen in backends:
         for recipe in recipes:
-            names, text = _names(one), _text(recipe)
+            names, text = _names(chosen), _text(recipe)
             started(f"lowering {names}, {text}")
             try:
-                yield Compared(names, text, lowered=lower(quantized.programs(one, recipe), backends=one))
+                yield Compared(names, text, lowered=lower(quantized.programs(chosen, recipe), backends=chosen))
             except DelegraphError as error:
                 yield Compared(names, text, problem=str(error))
 
 
-def backends_of(given: BackendsOfOne) -> list[Backend]:
+def backends_of(backends: BackendsOfOne) -> list[Backend]:
     """The backends as `lower` takes them. Raises `PluginError` for text that is malformed, `LoweringError` for what is
     no list."""
-    if not isinstance(given, str):
-        check_list("a candidate", given)
-        return list(given or ())
-    return [*named_plugins(given)]
+    if not isinstance(backends, str):
+        check_list("a candidate", backends)
+        return list(backends or ())
+    return [*named_plugins(backends)]
 
 
 class _Quantized:
@@ -67,26 +67,29 @@ class _Quantized:
 
     def programs(self, backends: list[Backend], recipe: RecipeOrRules) -> Programs:
         rules = rules_from(recipe)
-        if all(one.is_float for one in rules.recipes):
+        if all(part.is_float for part in rules.recipes):
             return self._programs
         if rules in self._by_recipe:
             return self._by_recipe[rules]
-        made = quantize(self._programs, self._data, recipe=recipe, backends=backends)
-        if all(one.weight_only for one in rules.recipes):
-            self._by_recipe[rules] = made
-        return made
+        quantized = quantize(self._programs, self._data, recipe=recipe, backends=backends)
+        if all(part.weight_only for part in rules.recipes):
+            self._by_recipe[rules] = quantized
+        return quantized
 
 
 def _names(backends: Sequence[Backend]) -> str:
     named = map(plugin_spec, backends)
-    return ",".join(str(one) if isinstance(one, PluginSpec) else type(one).__name__ for one in named) or "kernels alone"
+    return (
+        ",".join(str(backend) if isinstance(backend, PluginSpec) else type(backend).__name__ for backend in named)
+        or "kernels alone"
+    )
 
 
 def _text(recipe: RecipeOrRules) -> str:
     if not isinstance(recipe, Mapping):
         return recipe if isinstance(recipe, str) else recipe.text
-    rules = ((rule if isinstance(rule, str) else rule.__name__, _text(one)) for rule, one in recipe.items())
-    return ", ".join(f"{rule}: {one}" for rule, one in rules)
+    rules = ((rule if isinstance(rule, str) else rule.__name__, _text(own)) for rule, own in recipe.items())
+    return ", ".join(f"{rule}: {text}" for rule, text in rules)
 
 
 # ---- the model itself ----------------------------------------------------------------------------------------------
@@ -100,7 +103,7 @@ def inputs_of(program: ExportedProgram) -> list[torch.Tensor]:
 
 
 def outputs_of(program: ExportedProgram) -> list[Any]:
-    """What torch computes of the example inputs, flat; states of the model stay as they are."""
+    """torch's outputs for the example inputs, flat; states of the model stay as they are."""
     args, kwargs = deepcopy(program.example_inputs or ((), {}))
     module = program.module()
     states = {name: buffer.clone() for name, buffer in module.named_buffers()}

@@ -80,7 +80,7 @@ def compare(
         raise LoweringError(f"rounds is {rounds}, seconds {seconds} and timeout {timeout}; all are positive numbers")
     started = progress if callable(progress) else _said if progress else _unsaid
     calibration_data, args, kwargs = with_examples(model, calibration_data, args, kwargs)
-    chosen = [backends_of(one) for one in backends]
+    chosen = [backends_of(candidate) for candidate in backends]
     _check_options(backend_options or {}, chosen)
     requests = export_requests(model, args, kwargs, dynamic_shapes)
     started(f"exporting {', '.join(requests)}")
@@ -90,44 +90,44 @@ def compare(
         for method, program in programs.items()
     }
     data = {method: list(batches) for method, batches in batches_by_method(calibration_data, programs).items()}
-    made = list(candidates(programs, chosen, recipes, data, started))
+    prepared = list(candidates(programs, chosen, recipes, data, started))
     with tempfile.TemporaryDirectory(prefix="delegraph-compare-") as folder:
-        runners = _runners(made, inputs, backend_options or {}, timeout, Path(folder))
-        in_turns([one for of_one in runners for one in of_one.values()], rounds, seconds, started)
+        runners = _runners(prepared, inputs, backend_options or {}, timeout, Path(folder))
+        in_turns([runner for by_method in runners for runner in by_method.values()], rounds, seconds, started)
         expected = {method: outputs_of(program) for method, program in programs.items()}
-        compared = [_compared(one, own, expected) for one, own in zip(made, runners, strict=True)]
-    return Comparison(sorted(compared, key=lambda one: one.seconds))
+        compared = [_compared(candidate, own, expected) for candidate, own in zip(prepared, runners, strict=True)]
+    return Comparison(sorted(compared, key=lambda candidate: candidate.seconds))
 
 
 def _runners(
-    made: Sequence[Compared],
+    prepared: Sequence[Compared],
     inputs: Mapping[str, Sequence[NDArray[Any]]],
     backend_options: Mapping[str, Mapping[str, bool | int | str]],
     timeout: float,
     folder: Path,
 ) -> list[dict[str, Runner]]:
-    """Of each candidate, by method; what they read lies in `folder`."""
+    """The runners of each candidate, by method; the files that they read lie in `folder`."""
     paths = {method: folder / f"{index}.npz" for index, method in enumerate(inputs)}
     for method, path in paths.items():
         np.savez(path, *inputs[method])
     runners: list[dict[str, Runner]] = []
-    for index, one in enumerate(made):
+    for index, candidate in enumerate(prepared):
         own = folder / str(index)
         own.mkdir()
         runners.append({})
-        if one.lowered is not None:
-            one.lowered.save(own / "model.pte")
-            options = _options_of(one.lowered, backend_options)
+        if candidate.lowered is not None:
+            candidate.lowered.save(own / "model.pte")
+            options = _options_of(candidate.lowered, backend_options)
             for number, (method, path) in enumerate(paths.items()):
-                name = f"{one.backends}, {one.recipe}: {method}"
+                name = f"{candidate.backends}, {candidate.recipe}: {method}"
                 outputs = own / f"{number}.npz"
                 runners[-1][method] = Runner(name, own / "model.pte", method, path, outputs, options, timeout)
     return runners
 
 
 def _check_options(options: Mapping[str, object], candidates: Sequence[Sequence[Backend]]) -> None:
-    """Raise `LoweringError` for options of what is neither a candidate's backend nor the id of an installed one."""
-    specs = [spec for one in candidates for spec in map(plugin_spec, one)]
+    """Raise `LoweringError` for options under a name that is no candidate's backend and no id of an installed one."""
+    specs = [spec for backends in candidates for spec in map(plugin_spec, backends)]
     named = [spec.name for spec in specs if isinstance(spec, PluginSpec)]
     ids = default_registry().names("backends")
     for name in options:
@@ -139,35 +139,35 @@ def _check_options(options: Mapping[str, object], candidates: Sequence[Sequence[
 
 
 def _options_of(lowered: Lowered, options: Mapping[str, Mapping[str, bool | int | str]]) -> str:
-    """Those for backends of the program, as the command line has them."""
+    """The options for backends of the program, as the command line has them."""
     delegates = [entry for method in lowered.report.methods.values() for entry in method.delegates]
     known = {name for entry in delegates for name in (entry.backend, entry.partitioner)}
-    return ",".join(str(PluginSpec(name, given)) for name, given in options.items() if name in known)
+    return ",".join(str(PluginSpec(name, settings)) for name, settings in options.items() if name in known)
 
 
-def _compared(one: Compared, runners: Mapping[str, Runner], expected: Mapping[str, Sequence[Any]]) -> Compared:
-    """With what was measured of it."""
-    if one.lowered is None:
-        return one
+def _compared(candidate: Compared, runners: Mapping[str, Runner], expected: Mapping[str, Sequence[Any]]) -> Compared:
+    """`candidate` with its measurements."""
+    if candidate.lowered is None:
+        return candidate
     problem = next((runner.problem for runner in runners.values() if runner.problem), "")
     if problem:
-        return replace(one, problem=problem)
+        return replace(candidate, problem=problem)
     pairs = [pair for method, runner in runners.items() for pair in _pairs(expected[method], runner)]
     folder = next(iter(runners.values())).program.parent
     return replace(
-        one,
+        candidate,
         times={method: runner.times() for method, runner in runners.items()},
         sqnr=sqnr(*pairs) if pairs else None,
         nbytes=sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".pte", ".ptd")),
-        planned_nbytes=sum(memory.planned_bytes for memory in one.lowered.program.memory.values()),
+        planned_nbytes=sum(memory.planned_bytes for memory in candidate.lowered.program.memory.values()),
     )
 
 
 def _pairs(expected: Sequence[Any], runner: Runner) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Outputs in floating point, of torch and of the program."""
-    with np.load(runner.outputs, allow_pickle=False) as given:
+    """The outputs in floating point, each of torch and of the program."""
+    with np.load(runner.outputs, allow_pickle=False) as outputs:
         return [
-            (value, torch.from_numpy(given[f"output_{index}"]))
+            (value, torch.from_numpy(outputs[f"output_{index}"]))
             for index, value in enumerate(expected)
             if isinstance(value, torch.Tensor) and value.is_floating_point()
         ]

@@ -1,4 +1,4 @@
-"""What was measured -> a table for people, JSON for machines, and the fastest."""
+"""Measurements -> a table for people, JSON for machines, and the fastest."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Compared:
 
     @property
     def seconds(self) -> float:
-        """Of an execution of each method, added up; infinite where it could not run."""
+        """The time of an execution, all methods added up; infinite where it could not run."""
         return sum(times.seconds for times in self.times.values()) if self.times else math.inf
 
     @property
     def spread(self) -> float:
-        """How much rounds differed by, as a share: the largest of the methods'."""
+        """The spread of the rounds, as a share: the largest of the methods'."""
         return max((times.spread for times in (self.times or {}).values()), default=0.0)
 
     @property
@@ -79,26 +79,26 @@ class Comparison:
 
         Raises `LoweringError` where there is none, with each one's reason.
         """
-        for one in self.candidates:
-            if one.times and _is_near(one, min_sqnr):
-                return one
-        reasons = [f"  {one.name}: {one.problem or f'{_sqnr(one)} dB'}" for one in self.candidates]
-        ran = any(one.times for one in self.candidates)
+        for candidate in self.candidates:
+            if candidate.times and _is_near(candidate, min_sqnr):
+                return candidate
+        reasons = [f"  {each.name}: {each.problem or f'{_sqnr(each)} dB'}" for each in self.candidates]
+        ran = any(each.times for each in self.candidates)
         what = f"computes what the model does to within {min_sqnr:g} dB" if ran else "could be lowered and run"
         raise LoweringError("\n".join([f"no candidate {what}", *reasons]))
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers."""
-        return {"candidates": [one.to_json() for one in self.candidates]}
+        return {"candidates": [candidate.to_json() for candidate in self.candidates]}
 
     def __repr__(self) -> str:
-        return f"Comparison({'; '.join(one.name for one in self.candidates)})"
+        return f"Comparison({'; '.join(candidate.name for candidate in self.candidates)})"
 
     def __str__(self) -> str:
         return "\n\n".join([str(self._table()), *self._remarks()])
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """HTML for notebooks."""
         return "".join([notebook.table(self._table()), *map(notebook.paragraph, self._remarks())])
 
     def print(self) -> None:
@@ -108,49 +108,49 @@ class Comparison:
             print(remark)
 
     def _table(self) -> Table:
-        measured = [one for one in self.candidates if one.times]
+        measured = [candidate for candidate in self.candidates if candidate.times]
         methods = list(measured[0].times or {}) if measured else []
         numbers = (*methods, "±", "slower", "load", "first", "peak MiB", "file bytes", "left nodes", "SQNR dB")
-        rows = [(one.backends, one.recipe, *_cells(one, measured[0])) for one in measured]
+        rows = [(candidate.backends, candidate.recipe, *_cells(candidate, measured[0])) for candidate in measured]
         return Table("", ("backends", "recipe", *numbers), rows, frozenset(numbers))
 
     def _remarks(self) -> list[str]:
-        measured = [one for one in self.candidates if one.times]
-        remarks = [f"{one.name}: {one.problem}" for one in self.candidates if one.problem]
+        measured = [candidate for candidate in self.candidates if candidate.times]
+        remarks = [f"{candidate.name}: {candidate.problem}" for candidate in self.candidates if candidate.problem]
         if len(measured) > 1 and _is_a_draw(*measured[:2]):
             remarks.append(f"{measured[0].name} and {measured[1].name} differ by no more than their own rounds do.")
         return remarks
 
 
-def _is_near(one: Compared, min_sqnr: float | None) -> bool:
-    return min_sqnr is None or one.sqnr is None or one.sqnr >= min_sqnr
+def _is_near(candidate: Compared, min_sqnr: float | None) -> bool:
+    return min_sqnr is None or candidate.sqnr is None or candidate.sqnr >= min_sqnr
 
 
-def _is_a_draw(one: Compared, other: Compared) -> bool:
-    return other.seconds / one.seconds - 1 <= max(one.spread, other.spread)
+def _is_a_draw(first: Compared, second: Compared) -> bool:
+    return second.seconds / first.seconds - 1 <= max(first.spread, second.spread)
 
 
-def _cells(one: Compared, fastest: Compared) -> list[str]:
-    assert one.times
-    times = list(one.times.values())
+def _cells(candidate: Compared, fastest: Compared) -> list[str]:
+    assert candidate.times
+    times = list(candidate.times.values())
     peaks = [each.peak_memory for each in times if each.peak_memory is not None]
     return [
         *(milliseconds(each.seconds) for each in times),
-        f"{one.spread:.0%}",
-        f"{one.seconds / fastest.seconds:.2f}x",
+        f"{candidate.spread:.0%}",
+        f"{candidate.seconds / fastest.seconds:.2f}x",
         milliseconds(max(each.load for each in times)),
         milliseconds(max(each.first for each in times)),
         f"{max(peaks) / 2**20:,.0f}" if peaks else "",
-        count(one.nbytes),
-        count(one.left_nodes),
-        _sqnr(one),
+        count(candidate.nbytes),
+        count(candidate.left_nodes),
+        _sqnr(candidate),
     ]
 
 
-def _sqnr(one: Compared) -> str:
-    if one.sqnr is None:
+def _sqnr(candidate: Compared) -> str:
+    if candidate.sqnr is None:
         return ""
-    return "∞" if one.sqnr == math.inf else f"{one.sqnr:.1f}"
+    return "∞" if candidate.sqnr == math.inf else f"{candidate.sqnr:.1f}"
 
 
 def _times_json(times: Times) -> dict[str, Any]:

@@ -21,9 +21,9 @@ from delegraph.errors import DelegraphError, RuntimeFault
 __all__ = ["TIMEOUT", "Runner", "Times", "in_turns"]
 
 FEW: Final = 3
-"""Executions that say how many fit into a turn; they are not counted."""
+"""Executions by which the number that fits into a turn is estimated; they are not counted."""
 MOST: Final = 2000
-"""Executions of a turn."""
+"""The most executions of a turn."""
 TIMEOUT: Final = 600.0
 """Seconds that a process may take, to load and to execute: a backend that hangs holds nobody up."""
 
@@ -42,7 +42,7 @@ class Times:
 
     @property
     def seconds(self) -> float:
-        """Of an execution."""
+        """The time of an execution."""
         return median(self.turns)
 
     @property
@@ -76,7 +76,7 @@ class Runner:
         self.turns.append(self._run("--warmup", str(self.repeat // 4)))
 
     def times(self) -> Times:
-        """All turns together."""
+        """The times of all turns together."""
         peaks = [turn["peak_memory_nbytes"] for turn in self.turns if turn["peak_memory_nbytes"] is not None]
         return Times(
             tuple(turn["latency_seconds"]["median"] for turn in self.turns),
@@ -86,7 +86,7 @@ class Runner:
         )
 
     def _run(self, *more: str) -> Any:
-        """What it tells of itself, in a file: its output is open to whatever plug-ins print."""
+        """The result that the process writes into a file: its standard output is open to whatever plug-ins print."""
         told, words = self.outputs.with_suffix(".json"), self.outputs.with_suffix(".txt")
         told.unlink(missing_ok=True)
         with words.open("wb") as errors:
@@ -112,7 +112,7 @@ class Runner:
         return [sys.executable, "-m", "delegraph", "run", str(self.program), *named]
 
     def _reason(self, text: str) -> str:
-        """Its message, without the name of our own file; the last line of what is none."""
+        """The error message in `text`, without the name of our own file; the last line of a text that is no message."""
         _, named, message = text.rpartition("delegraph run: ")
         return message.removeprefix(f"{self.program}: ") if named else text.rpartition("\n")[2]
 
@@ -121,7 +121,7 @@ def in_turns(runners: Sequence[Runner], rounds: int, seconds: float, started: Ca
     """Run each in every round, beginning with another one; who fails once is left out, and its `problem` says why."""
     for runner in runners:
         started(f"trying {runner.name}")
-        _tried(runner, lambda one: one.prepare(seconds))
+        _tried(runner, lambda tested: tested.prepare(seconds))
     able = [runner for runner in runners if not runner.problem]
     for turn in range(rounds if able else 0):
         started(f"measuring, round {turn + 1} of {rounds}")

@@ -232,7 +232,7 @@ def _method(
 
 
 def _unchecked(plan: ExecutionPlan, names: Sequence[str]) -> Iterable[str]:
-    """What nobody knows of a program without a contract, as ExecuTorch writes it."""
+    """The limits of inputs that a program without a contract, as ExecuTorch writes it, leaves unknown."""
     for index, name in zip(plan.inputs, names, strict=True):
         record = plan.values[index]
         if isinstance(record, Tensor) and record.shape_dynamism is not TensorShapeDynamism.STATIC:
@@ -265,7 +265,7 @@ def _dtype(tensor: Tensor) -> str:
 
 
 def _kernel_uses(plan: ExecutionPlan, kernels: KernelRegistry) -> Iterable[KernelUse]:
-    """What loading the method would choose, in the order of first calls."""
+    """The kernels that loading the method would choose, in the order of first calls."""
     calls: dict[Need, list[Place]] = {}
     for place, operator, call in kernel_calls(plan):
         calls.setdefault((operator, kernel_key(call.args, plan.values)), []).append(place)

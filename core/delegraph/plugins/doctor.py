@@ -70,7 +70,7 @@ def diagnose(
     findings = [
         *_of_environment(environ),
         *_of_metadata(entries),
-        *_of_copies(),
+        *_of_copies(Selection.from_environment(environ)),
         *unknown_groups(environ),
         *other_ids(results),
         *_of_skipped(skipped),
@@ -98,10 +98,10 @@ def _of_metadata(entries: Iterable[Entry]) -> Iterator[Finding]:
             yield Finding(Severity.ERROR, str(entry.offer), entry.reason, "choose one, or uninstall the other")
 
 
-def _of_copies() -> Iterator[Finding]:
+def _of_copies(selection: Selection) -> Iterator[Finding]:
     """Distributions whose metadata is on the path more than once: the code that runs may be of another copy."""
     copies: dict[str, dict[tuple[str, str], list[Offer]]] = {}
-    for offer in scan_undeduplicated():
+    for offer in filter(selection.admits, scan_undeduplicated()):
         places = copies.setdefault(normalised(offer.distribution), {})
         places.setdefault((os.path.realpath(offer.location), offer.version), []).append(offer)
     for places in copies.values():

@@ -11,11 +11,11 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from delegraph.errors import InvalidProgram
-from delegraph.program import decode
 from delegraph.program._generated import program_tables as tables
 from delegraph.program.dtypes import nbytes
 from delegraph.program.flatbuffer_reader import FlatBufferReader
 from delegraph.program.header import HEAD_SIZE, ExtendedHeader, read_head
+from delegraph.program.plan_codec import INLINE, SEGMENT, DataReference, decode_plan
 from delegraph.program.schema import (
     Buffer,
     ExecutionPlan,
@@ -66,12 +66,10 @@ class _Decoder:
             InvalidProgram,
         )
         self._inline_data = reader.tables(inline_data)
-        self._blobs: dict[decode.DataReference, int] = {}  # filled while plans are decoded, read after them
+        self._blobs: dict[DataReference, int] = {}  # filled while plans are decoded, read after them
 
     def program(self) -> Program:
-        plans = tuple(
-            [decode.execution_plan(self._reader, at, self._blob_index) for at in self._reader.tables(self._plans)]
-        )
+        plans = tuple([decode_plan(self._reader, at, self._blob_index) for at in self._reader.tables(self._plans)])
         # Segments have offsets and no sizes: a datum reaches to the next, padding included, unless a tensor tells more.
         constant_sizes, mutable_sizes = _sizes_in_use(plans)
         return Program(
@@ -83,14 +81,14 @@ class _Decoder:
             version=self._version,
         )
 
-    def _blob_index(self, reference: decode.DataReference) -> int:
+    def _blob_index(self, reference: DataReference) -> int:
         """Delegates that refer to one blob share its index; blobs are numbered in the order of their first use."""
         return self._blobs.setdefault(reference, len(self._blobs))
 
     def _blob(self, location: int, index: int) -> memoryview:
-        if location == decode.SEGMENT:
+        if location == SEGMENT:
             return self._segments.segment(index, "a delegate's processed.index")
-        if location != decode.INLINE or index >= len(self._inline_data):
+        if location != INLINE or index >= len(self._inline_data):
             raise InvalidProgram(
                 f"a delegate's data have location {location} and index {index}; "
                 f"the program has {len(self._inline_data)} inline blobs"

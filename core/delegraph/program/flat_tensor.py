@@ -28,8 +28,9 @@ from delegraph.program.atomic_file import write_atomically
 from delegraph.program.buffers import byte_view
 from delegraph.program.dtypes import nbytes
 from delegraph.program.field_checks import Violations, under
-from delegraph.program.flatbuffer_builder import Table, build, numbers, rows
+from delegraph.program.flatbuffer_builder import build, rows
 from delegraph.program.flatbuffer_reader import FlatBufferReader
+from delegraph.program.record_codec import RecordCodec
 from delegraph.program.schema import Buffer, ScalarType
 from delegraph.program.segment_source import SegmentReader, SegmentSource, load, read_segment_table, segment_source
 from delegraph.program.segments import SegmentLayout, align_up
@@ -118,7 +119,7 @@ def flat_tensor_pieces(flat_tensor: FlatTensor, segment_alignment: int = SEGMENT
     named = _entries(flat_tensor)
     segments = layout.add_distinct([(byte_view(entry.data), entry.alignment) for entry in named.values()])
     named_rows = [
-        (key, segment, _layout_table(entry.tensor_layout))
+        (key, segment, entry.tensor_layout and _CODEC.encode("TensorLayout", entry.tensor_layout))
         for (key, entry), segment in zip(named.items(), segments, strict=True)
     ]
     root = (tables.FLAT_TENSOR, (flat_tensor.version, layout.table(), rows(tables.NAMED_DATA, named_rows)))
@@ -135,12 +136,6 @@ def _entries(flat_tensor: FlatTensor) -> Mapping[str, ExternalData]:
     if flat_tensor.origin is None:
         return flat_tensor.named_data
     return {**flat_tensor.named_data, FILE_KEY + flat_tensor.name: ExternalData(flat_tensor.origin.to_bytes())}
-
-
-def _layout_table(layout: TensorLayout | None) -> Table | None:
-    if layout is None:
-        return None
-    return tables.TENSOR_LAYOUT, (layout.scalar_type, numbers("i", layout.sizes), numbers("B", layout.dim_order))
 
 
 # ---- bytes -> records ------------------------------------------------------------------------------
@@ -165,7 +160,7 @@ def deserialize_flat_tensor(source: Buffer | SegmentSource) -> FlatTensor:
         if key in named:
             raise InvalidExternalData(f"named_data[{index}].key is {key!r}, which an earlier entry has too")
         data = segments.segment(segment_index, f"named_data[{index}].segment_index")
-        named[key] = ExternalData(data, _tensor_layout(reader, layout))
+        named[key] = ExternalData(data, None if layout is None else _CODEC.decode("TensorLayout", reader, layout))
     flat_tensor = FlatTensor(MappingProxyType(named), version)
     _verify(flat_tensor)
     return _with_origin(flat_tensor, named)
@@ -198,13 +193,7 @@ def _read_header(source: SegmentSource) -> tuple[int, int, int]:
     return offset + tables_size, base, data_size
 
 
-def _tensor_layout(reader: FlatBufferReader, position: int | None) -> TensorLayout | None:
-    if position is None:
-        return None
-    code, sizes, dim_order = reader.table(tables.TENSOR_LAYOUT, position)
-    return TensorLayout(
-        reader.enum(ScalarType, code, position), reader.vector("i", sizes), reader.vector("B", dim_order)
-    )
+_CODEC: Final = RecordCodec(tables, {"TensorLayout": TensorLayout, "ScalarType": ScalarType})
 
 
 # ---- checks ----------------------------------------------------------------------------------------

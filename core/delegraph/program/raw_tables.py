@@ -10,8 +10,8 @@ the flatbuffer's records of them are here. Structure is checked, meaning is not 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Any, Final
 
 from delegraph.errors import InvalidArgument, InvalidProgram
 from delegraph.program._generated import program_tables as tables
@@ -21,126 +21,18 @@ from delegraph.program.flatbuffer_reader import FlatBufferReader
 from delegraph.program.header import IDENTIFIER, pack_head
 from delegraph.program.schema import Buffer
 from delegraph.program.serialize import FORCE_ALIGN
-from delegraph.program.table_layout import TableLayout
+from delegraph.program.table_layout import FieldKind, TableLayout
 
 __all__ = ["read_tables", "write_tables"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A string."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Bytes:
-    """A vector of bytes; `alignment` names the argument of `write_tables` that it follows, if it follows one."""
-
-    alignment: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Numbers:
-    """A vector of numbers of one `struct` code."""
-
-    code: str = "i"
-
-
-@dataclass(frozen=True, slots=True)
-class _Many:
-    """A vector of tables."""
-
-    layout: TableLayout
-
-
-@dataclass(frozen=True, slots=True)
-class _Union:
-    """One of several tables; its code, the position from 1 on, stands in the field before."""
-
-    members: tuple[TableLayout, ...]
-
-
-_Kind: TypeAlias = _Text | _Bytes | _Numbers | _Many | _Union | TableLayout
-
-_VALUES: Final = _Union(
-    (
-        tables.NULL,
-        tables.INT,
-        tables.BOOL,
-        tables.DOUBLE,
-        tables.TENSOR,
-        tables.STRING,
-        tables.INT_LIST,
-        tables.DOUBLE_LIST,
-        tables.BOOL_LIST,
-        tables.TENSOR_LIST,
-        tables.OPTIONAL_TENSOR_LIST,
-    )
-)
-_INSTRUCTIONS: Final = _Union(
-    (tables.KERNEL_CALL, tables.DELEGATE_CALL, tables.MOVE_CALL, tables.JUMP_FALSE_CALL, tables.FREE_CALL)
-)
-
-_REFERENCES: Final[dict[TableLayout, dict[str, _Kind]]] = {
-    tables.PROGRAM: {
-        "execution_plan": _Many(tables.EXECUTION_PLAN),
-        "constant_buffer": _Many(tables.BUFFER),
-        "backend_delegate_data": _Many(tables.BACKEND_DELEGATE_INLINE_DATA),
-        "segments": _Many(tables.DATA_SEGMENT),
-        "constant_segment": tables.SUBSEGMENT_OFFSETS,
-        "mutable_data_segments": _Many(tables.SUBSEGMENT_OFFSETS),
-        "named_data": _Many(tables.NAMED_DATA),
-    },
-    tables.EXECUTION_PLAN: {
-        "name": _Text(),
-        "container_meta_type": tables.CONTAINER_METADATA,
-        "values": _Many(tables.EVALUE),
-        "inputs": _Numbers(),
-        "outputs": _Numbers(),
-        "chains": _Many(tables.CHAIN),
-        "operators": _Many(tables.OPERATOR),
-        "delegates": _Many(tables.BACKEND_DELEGATE),
-        "non_const_buffer_sizes": _Numbers("q"),
-        "non_const_buffer_device": _Many(tables.NON_CONST_BUFFER_DEVICE),
-    },
-    tables.CONTAINER_METADATA: {"encoded_inp_str": _Text(), "encoded_out_str": _Text()},
-    tables.EVALUE: {"val": _VALUES},
-    tables.TENSOR: {
-        "sizes": _Numbers(),
-        "dim_order": _Numbers("B"),
-        "allocation_info": tables.ALLOCATION_DETAILS,
-        "extra_tensor_info": tables.EXTRA_TENSOR_INFO,
-    },
-    tables.EXTRA_TENSOR_INFO: {"fully_qualified_name": _Text()},
-    tables.STRING: {"string_val": _Text()},
-    tables.INT_LIST: {"items": _Numbers("q")},
-    tables.DOUBLE_LIST: {"items": _Numbers("d")},
-    tables.BOOL_LIST: {"items": _Numbers("?")},
-    tables.TENSOR_LIST: {"items": _Numbers()},
-    tables.OPTIONAL_TENSOR_LIST: {"items": _Numbers()},
-    tables.CHAIN: {
-        "inputs": _Numbers(),
-        "outputs": _Numbers(),
-        "instructions": _Many(tables.INSTRUCTION),
-        "stacktrace": _Many(tables.FRAME_LIST),
-    },
-    tables.INSTRUCTION: {"instr_args": _INSTRUCTIONS},
-    tables.KERNEL_CALL: {"args": _Numbers()},
-    tables.DELEGATE_CALL: {"args": _Numbers()},
-    tables.FRAME_LIST: {"items": _Many(tables.FRAME)},
-    tables.FRAME: {"filename": _Text(), "name": _Text(), "context": _Text()},
-    tables.OPERATOR: {"name": _Text(), "overload": _Text()},
-    tables.BACKEND_DELEGATE: {
-        "id": _Text(),
-        "processed": tables.BACKEND_DELEGATE_DATA_REFERENCE,
-        "compile_specs": _Many(tables.COMPILE_SPEC),
-    },
-    tables.COMPILE_SPEC: {"key": _Text(), "value": _Bytes()},
-    tables.BUFFER: {"storage": _Bytes("constant_tensor_alignment")},
-    tables.BACKEND_DELEGATE_INLINE_DATA: {"data": _Bytes("delegate_alignment")},
-    tables.SUBSEGMENT_OFFSETS: {"offsets": _Numbers("Q")},
-    tables.NAMED_DATA: {"key": _Text()},
+_LAYOUTS: Final = {layout.name: layout for layout in vars(tables).values() if isinstance(layout, TableLayout)}
+_BYTES: Final = {
+    ("CompileSpec", "value"): "",
+    ("Buffer", "storage"): "constant_tensor_alignment",
+    ("BackendDelegateInlineData", "data"): "delegate_alignment",
 }
-"""The kind of object that each reference of each table points to."""
+"""Fields that are bytes, not numbers of 8 bits -> the argument of `write_tables` that they are aligned by."""
 
 
 # ---- bytes -> dicts --------------------------------------------------------------------------------
@@ -157,29 +49,26 @@ def read_tables(data: Buffer) -> dict[str, Any]:
 
 def _read_table(reader: FlatBufferReader, layout: TableLayout, position: int) -> dict[str, Any]:
     fields = dict(zip(layout.names, reader.table(layout, position), strict=True))
-    for name, kind in _REFERENCES.get(layout, {}).items():
-        if fields[name] is None:
+    for name, kind in zip(layout.names, layout.kinds, strict=True):
+        at = fields[name]
+        if at is None or kind.form == "number":
             continue
-        if isinstance(kind, _Union):
+        if kind.form == "union":
             code = fields[f"{name}_type"]
-            if not 1 <= code <= len(kind.members):
+            if not 1 <= code <= len(kind.of):
                 reader.refuse(position, f"{layout.name}.{name} has no member of union code {code}")
-            member = kind.members[code - 1]
-            fields[f"{name}_type"] = member.name
-            fields[name] = _read_table(reader, member, fields[name])
+            fields[f"{name}_type"] = kind.of[code - 1]
+            fields[name] = _read_table(reader, _LAYOUTS[kind.of[code - 1]], at)
+        elif kind.form == "text":
+            fields[name] = reader.string(at)
+        elif kind.form == "numbers":
+            is_bytes = (layout.name, name) in _BYTES
+            fields[name] = bytes(reader.view(at)) if is_bytes else list(reader.vector(kind.of[0], at))
+        elif kind.form == "table":
+            fields[name] = _read_table(reader, _LAYOUTS[kind.of[0]], at)
         else:
-            fields[name] = _read(reader, kind, fields[name])
+            fields[name] = [_read_table(reader, _LAYOUTS[kind.of[0]], each) for each in reader.tables(at)]
     return fields
-
-
-def _read(reader: FlatBufferReader, kind: _Kind, position: int) -> Any:
-    if isinstance(kind, TableLayout):
-        return _read_table(reader, kind, position)
-    if isinstance(kind, _Many):
-        return [_read_table(reader, kind.layout, at) for at in reader.tables(position)]
-    if isinstance(kind, _Numbers):
-        return list(reader.vector(kind.code, position))
-    return reader.string(position) if isinstance(kind, _Text) else bytes(reader.view(position))
 
 
 # ---- dicts -> bytes --------------------------------------------------------------------------------
@@ -206,35 +95,26 @@ class _Writer:
         self._alignments = alignments
 
     def table(self, layout: TableLayout, record: Mapping[str, Any]) -> Table:
-        kinds = _REFERENCES.get(layout, {})
         fields: dict[str, Any] = {}
-        for name, default in zip(layout.names, layout.defaults, strict=True):
-            kind = kinds.get(name)
+        for name, kind, default in zip(layout.names, layout.kinds, layout.defaults, strict=True):
             value = record[name]
-            if isinstance(kind, _Union):
-                position = _position(kind, layout, name, record[f"{name}_type"])
-                fields[f"{name}_type"] = position + 1
-                fields[name] = self.table(kind.members[position], value)
-            elif kind is not None and value is not None:
-                fields[name] = self._reference(kind, value)
+            if kind.form == "union":
+                member = record[f"{name}_type"]
+                if member not in kind.of:
+                    raise InvalidArgument(f"{layout.name}.{name} is a {member}; it can be {', '.join(kind.of)}")
+                fields[f"{name}_type"] = kind.of.index(member) + 1
+                fields[name] = self.table(_LAYOUTS[member], value)
+            elif value is None:
+                fields[name] = default
             else:
-                fields[name] = default if value is None else value
+                fields[name] = self._reference(layout.name, name, kind, value)
         return layout, tuple(fields.values())
 
-    def _reference(self, kind: _Kind, value: Any) -> Any:
-        if isinstance(kind, TableLayout):
-            return self.table(kind, value)
-        if isinstance(kind, _Many):
-            return Tables(lambda record, layout=kind.layout: self.table(layout, record), value)  # type: ignore[misc]
-        if isinstance(kind, _Numbers):
-            return numbers(kind.code, tuple(value))
-        if isinstance(kind, _Bytes):
-            return Vector(value, len(value), self._alignments.get(kind.alignment, 1))
-        return value
-
-
-def _position(union: _Union, layout: TableLayout, field: str, member: str) -> int:
-    names = [case.name for case in union.members]
-    if member not in names:
-        raise InvalidArgument(f"{layout.name}.{field} is a {member}; it can be {', '.join(names)}")
-    return names.index(member)
+    def _reference(self, table: str, name: str, kind: FieldKind, value: Any) -> Any:
+        if kind.form == "table":
+            return self.table(_LAYOUTS[kind.of[0]], value)
+        if kind.form == "tables":
+            return Tables(partial(self.table, _LAYOUTS[kind.of[0]]), value)
+        if (table, name) in _BYTES:
+            return Vector(value, len(value), self._alignments.get(_BYTES[table, name], 1))
+        return numbers(kind.of[0], tuple(value)) if kind.form == "numbers" else value

@@ -15,19 +15,17 @@ from os import PathLike
 from typing import Final
 
 from delegraph.errors import InvalidArgument
-from delegraph.program import encode
 from delegraph.program._generated import program_tables as tables
 from delegraph.program.atomic_file import write_atomically
 from delegraph.program.buffers import byte_view
 from delegraph.program.content_pool import first_equals
 from delegraph.program.flatbuffer_builder import Table, Tables, Vector, build, numbers, rows
 from delegraph.program.header import ExtendedHeader, pack_head
+from delegraph.program.plan_codec import INLINE, SEGMENT, DataReference, encode_plan
 from delegraph.program.schema import Buffer, NamedData, Program
 from delegraph.program.segments import SegmentLayout, align_up, concatenate
 from delegraph.program.verify import verify_program
 
-INLINE: Final = 0
-SEGMENT: Final = 1
 FORCE_ALIGN: Final = 16
 """The alignment of inline data in the schema (`force_align`), in bytes."""
 
@@ -99,7 +97,7 @@ def _program_table(program: Program, layout: SegmentLayout, config: Serializatio
     named_data = _named_data(program.named_data, layout)
     return tables.PROGRAM, (
         program.version,
-        Tables(lambda plan: encode.execution_plan(plan, references), program.execution_plan),
+        Tables(lambda plan: encode_plan(plan, references), program.execution_plan),
         rows(tables.BUFFER, ()),
         rows(tables.BACKEND_DELEGATE_INLINE_DATA, inline),
         layout.table(),
@@ -124,19 +122,19 @@ def _mutable_data(mutable_data: Sequence[Buffer], layout: SegmentLayout) -> Tabl
 
 def _delegate_data(
     blobs: Sequence[Buffer], layout: SegmentLayout, config: SerializationConfig
-) -> tuple[list[Table], list[tuple[Vector]]]:
+) -> tuple[list[DataReference], list[tuple[Vector]]]:
     """A reference to each blob, and the blobs that stay inline: the empty ones, or all."""
     views = [byte_view(blob) for blob in blobs]
-    references: list[Table] = []
+    references: list[DataReference] = []
     inline: list[tuple[Vector]] = []
     for index, first in enumerate(first_equals(views)):
         view = views[index]
         if first < index:
             references.append(references[first])
         elif view and config.extract_delegate_segments:
-            references.append((tables.BACKEND_DELEGATE_DATA_REFERENCE, (SEGMENT, layout.add(view))))
+            references.append((SEGMENT, layout.add(view)))
         else:
-            references.append((tables.BACKEND_DELEGATE_DATA_REFERENCE, (INLINE, len(inline))))
+            references.append((INLINE, len(inline)))
             vector = Vector(view, len(view), config.delegate_alignment or FORCE_ALIGN)
             inline.append((vector,))
     return references, inline

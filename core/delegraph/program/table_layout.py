@@ -1,18 +1,29 @@
-"""How a table of a schema is laid out: the data that the reader and the builder of flatbuffers work from.
+"""How a table of a schema is laid out: the data that records are read and written by.
 
 Those of our schemas are generated from `schema/*.fbs` into `_generated/*_tables.py`. A keyword's position is its
-field's id, and so its slot in the vtable. Codes are those of `struct`; `REF` is an offset to a string, a vector or
-another table. A union takes two fields: its code and its table. `"i=-1"` is a code with a default of its own.
+field's id, and so its slot in the vtable. A field is one of
+
+    "i", "i=-1", "b DeviceType"    a number by its `struct` code, with a default of its own, or a code of an enum
+    "text", "[i]"                  a string; numbers
+    "Tensor", "[Tensor]"           another table; several
+    "Int | Tensor"                 a union; its code, the member's position from 1 on, is in the field before
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-REF: Final = "ref"
+__all__ = ["FieldKind", "TableLayout"]
 
-_DEFAULTS: Final[dict[str, Any]] = {REF: None, "?": False, "f": 0.0, "d": 0.0}
+_DEFAULTS: Final[dict[str, Any]] = {"?": False, "f": 0.0, "d": 0.0}
 _FLOATS: Final = frozenset("fd")
+
+
+class FieldKind(NamedTuple):
+    """`form` is "number", "text", "numbers", "table", "tables" or "union"; `of` the enum, code or tables, if any."""
+
+    form: str
+    of: tuple[str, ...] = ()
 
 
 class TableLayout:
@@ -22,21 +33,30 @@ class TableLayout:
     since -0.0 equals 0.0.
     """
 
-    __slots__ = ("codes", "defaults", "is_ref", "name", "names", "omitted")
+    __slots__ = ("codes", "defaults", "is_ref", "kinds", "name", "names", "omitted")
 
     def __init__(self, table: str, /, **fields: str) -> None:
         self.name = table
         self.names = tuple(fields)
-        codes, defaults = zip(*map(_split, fields.values()), strict=True) if fields else ((), ())
-        self.is_ref = tuple(code is REF for code in codes)
-        self.codes = tuple("I" if code is REF else code for code in codes)
-        self.defaults: tuple[Any, ...] = defaults
-        self.omitted: tuple[Any, ...] = tuple(
-            None if code in _FLOATS else default for code, default in zip(codes, defaults, strict=True)
-        )
+        parts = [_read(field) for field in fields.values()]
+        self.kinds = tuple(kind for kind, _, _ in parts)
+        self.codes = tuple(code for _, code, _ in parts)
+        self.defaults: tuple[Any, ...] = tuple(default for _, _, default in parts)
+        self.is_ref = tuple(kind.form != "number" for kind in self.kinds)
+        self.omitted: tuple[Any, ...] = tuple(None if code in _FLOATS else default for _, code, default in parts)
 
 
-def _split(field: str) -> tuple[str, Any]:
-    """A field's code and its default: that of its code unless it says one."""
-    code, _, default = field.partition("=")
-    return (REF, None) if field is REF else (code, int(default) if default else _DEFAULTS.get(code, 0))
+def _read(field: str) -> tuple[FieldKind, str, Any]:
+    """A field's kind, the code of what is in the table (of a reference an offset), and the default."""
+    number, *enum = field.split(" ")
+    code, _, default = number.partition("=")
+    if len(code) == 1:
+        return FieldKind("number", tuple(enum)), code, int(default) if default else _DEFAULTS.get(code, 0)
+    if field == "text":
+        kind = FieldKind("text")
+    elif field.startswith("["):
+        kind = FieldKind("numbers" if len(field) == 3 else "tables", (field[1:-1],))
+    else:
+        members = tuple(field.split(" | "))
+        kind = FieldKind("union" if len(members) > 1 else "table", members)
+    return kind, "I", None

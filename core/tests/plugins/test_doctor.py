@@ -246,6 +246,13 @@ def test_an_editable_installation_beside_its_checkout_is_only_noted(install: Ins
     assert finding.severity is Severity.NOTE
 
 
+def test_copies_of_what_the_user_left_out_are_not_told(install: Install, backend_source: str) -> None:
+    install("acme", ENTRY, {"npu_rt.py": backend_source})
+    for where in ("one", "another"):
+        install("rival", {"backends": {"Rival": "npu_rt:Backend"}}, where=where)
+    assert [finding for finding in found("acme") if "there twice" in finding.problem] == []
+
+
 def test_two_versions_in_one_directory(install: Install, backend_source: str) -> None:
     install("acme", ENTRY, {"npu_rt.py": backend_source})
     install("acme", ENTRY, version="0.9")

@@ -8,11 +8,10 @@ import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flatbuffers
 import pytest
-from core.tests.program.flatc import program_generated
 
 from delegraph.program.header import ExtendedHeader, pack_head
 from delegraph.program.schema import (
@@ -49,6 +48,9 @@ from delegraph.program.schema import (
     TensorList,
     TensorShapeDynamism,
 )
+
+if TYPE_CHECKING:
+    from core.tests.program.flatc import program_generated
 
 ROOT = Path(__file__).parents[3]
 
@@ -121,6 +123,7 @@ def sample() -> Program:
 @pytest.fixture(scope="session")
 def flatc_program() -> Callable[[bytes], program_generated.ProgramT]:
     """The tables of a `.pte` as flatc's classes read them: objects whose fields can be set to anything."""
+    from core.tests.program.flatc import program_generated
 
     def read(data: bytes) -> program_generated.ProgramT:
         assert program_generated.Program.ProgramBufferHasIdentifier(data, 0)

@@ -184,9 +184,9 @@ def test_codes_that_mean_nothing(value: Table, message: str) -> None:
 @pytest.mark.parametrize(
     ("instruction", "message"),
     [
-        ((tables.INSTRUCTION, (6, (tables.NULL, ()))), r"an instruction of union code 6 has no arguments that this"),
-        ((tables.INSTRUCTION, (0, (tables.NULL, ()))), r"an instruction of union code 0 has no arguments"),
-        ((tables.INSTRUCTION, (1, None)), r"an instruction of union code 1 has no arguments"),
+        ((tables.INSTRUCTION, (6, (tables.NULL, ()))), r"an Instruction of union code 6 has no value that this"),
+        ((tables.INSTRUCTION, (0, (tables.NULL, ()))), r"an Instruction of union code 0 has no value"),
+        ((tables.INSTRUCTION, (1, None)), r"an Instruction of union code 1 has no value"),
     ],
 )
 def test_instructions_that_mean_nothing(instruction: Table, message: str) -> None:
@@ -196,7 +196,7 @@ def test_instructions_that_mean_nothing(instruction: Table, message: str) -> Non
 
 def test_a_delegate_without_data() -> None:
     data = method_file(delegates=vector((tables.BACKEND_DELEGATE, ("B", None, None))))
-    refuse(bytes(data), r"byte \d+: a BackendDelegate has no processed data")
+    refuse(bytes(data), r"byte \d+: a BackendDelegate has no processed")
 
 
 # ---- segments --------------------------------------------------------------------------------------

@@ -27,43 +27,31 @@ from delegraph.program.flat_tensor import (
     serialize_flat_tensor,
 )
 from delegraph.program.schema import Program, ScalarType
-from delegraph.program.table_layout import REF, TableLayout
+from delegraph.program.table_layout import TableLayout
 
 SCHEMA = Path(__file__).parents[3] / "schema"
 CODES = {
-    "byte": "b",
-    "ubyte": "B",
-    "bool": "?",
-    "int": "i",
-    "uint": "I",
-    "uint32": "I",
-    "long": "q",
-    "uint64": "Q",
-    "ulong": "Q",
-    "float": "f",
-    "double": "d",
-    "ScalarType": "b",
-    "ValueType": "b",
-    "executorch_flatbuffer.ScalarType": "b",
-    "TensorShapeDynamism": "b",
-    "TensorDataLocation": "b",
-    "DeviceType": "b",
-    "DataLocation": "b",
+    **{"byte": "b", "ubyte": "B", "bool": "?", "int": "i", "uint": "I", "uint32": "I", "long": "q", "uint64": "Q"},
+    **{"ulong": "Q", "int64": "q", "float": "f", "double": "d", "string": "text"},
 }
-UNIONS = {"KernelTypes", "InstructionArguments", "ValueUnion"}
 
 
 def declared_tables(text: str) -> dict[str, dict[str, str]]:
-    """Each table of a schema: its fields in order, with the codes that a `TableLayout` gives them."""
+    """Each table of a schema: its fields in order, as a `TableLayout` says them."""
     text = re.sub(r"//.*", "", text)
+    enums = {name: CODES[kind] for name, kind in re.findall(r"enum (\w+)\s*:\s*(\w+)", text)} | {"ScalarType": "b"}
+    unions = {name: " | ".join(body.replace(" ", "").replace("\n", "").strip(",").split(","))
+              for name, body in re.findall(r"union (\w+) \{(.*?)\}", text, re.DOTALL)}  # fmt: skip
     tables: dict[str, dict[str, str]] = {}
     for name, body in re.findall(r"table (\w+) \{(.*?)\}", text, re.DOTALL):
         fields = tables[name] = {}
-        pattern = r"(\w+):\s*(\[?[\w.]+\]?)(?:\s*(=)\s*(-?\d+))?"
-        for field, kind, equals, default in re.findall(pattern, re.sub(r"\(.*?\)", "", body)):
-            if kind in UNIONS:
+        pattern = r"(\w+):\s*(\[?)([\w.]+)\]?(?:\s*(=)\s*(-?\d+))?"
+        for field, many, kind, equals, default in re.findall(pattern, re.sub(r"\(.*?\)", "", body)):
+            kind = kind.rpartition(".")[2]
+            if kind in unions:
                 fields[f"{field}_type"] = "B"
-            fields[field] = CODES.get(kind, REF) + (f"={default}" if equals and default != "0" else "")
+            code = CODES.get(kind) or unions.get(kind) or (f"{enums[kind]} {kind}" if kind in enums else kind)
+            fields[field] = f"[{code}]" if many else code + (f"={default}" if equals and default != "0" else "")
     return tables
 
 
@@ -77,21 +65,14 @@ def declared_tables(text: str) -> dict[str, dict[str, str]]:
     ],
 )
 def test_generated_tables_are_those_of_the_schema(schema: str, module: ModuleType) -> None:
-    layouts = [layout for layout in vars(module).values() if isinstance(layout, TableLayout)]
-    generated = {
-        layout.name: {
-            name: REF if is_ref else f"{code}={default}" if default == -1 else code
-            for name, is_ref, code, default in zip(
-                layout.names, layout.is_ref, layout.codes, layout.defaults, strict=True
-            )
-        }
-        for layout in layouts
-    }
     declared = declared_tables((SCHEMA / f"{schema}.fbs").read_text())
     assert len(declared) >= 4
-    assert {name: list(fields.items()) for name, fields in generated.items()} == {
-        name: list(fields.items()) for name, fields in declared.items()
-    }
+    layouts = {layout.name: layout for layout in vars(module).values() if isinstance(layout, TableLayout)}
+    assert layouts.keys() == declared.keys()
+    for name, fields in declared.items():
+        expected, layout = TableLayout(name, **fields), layouts[name]
+        for attribute in TableLayout.__slots__:
+            assert getattr(layout, attribute) == getattr(expected, attribute), (name, attribute)
 
 
 def test_scalar_types_are_those_of_the_schema() -> None:

@@ -31,18 +31,18 @@ __all__ = ["Constants"]
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """What nodes hold that no run changes. `tensors` are the program's own, by placeholder; arrays are made when they
-    are asked for, over the memory of the tensors where these are contiguous: they are not to be written."""
+    """The content of nodes that is the same in each run. `tensors` are the program's own, by placeholder; arrays are
+    made when they are asked for, over the memory of contiguous tensors: do not write them."""
 
     tensors: Mapping[Node, torch.Tensor] = field(default_factory=dict)
     _arrays: dict[Node, NDArray[Any] | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, program: ExportedProgram | ResolvedSignature) -> Constants:
-        """Those of a program, or of a partition. Of weights that a `.ptd` is to hold (`external_tag`) nothing is known:
+        """The constants of a program, or of a partition. Weights that a `.ptd` is to hold (`external_tag`) are unknown:
         whoever runs the program may bring other ones."""
         signature = program if isinstance(program, ResolvedSignature) else ResolvedSignature.of(program)
-        return cls({node: held.tensor for node, held in signature.constants.items() if external_tag(node) is None})
+        return cls({node: stored.tensor for node, stored in signature.constants.items() if external_tag(node) is None})
 
     def array(self, argument: object) -> NDArray[Any] | None:
         """The content of a node, if it is known; numbers are arrays without dims."""
@@ -59,8 +59,8 @@ class Constants:
         self._arrays[node] = array
 
     def number(self, argument: object) -> complex | None:
-        """`argument` if it is a number; what a node of one element holds, if that is known. Of a number that the user
-        wrote beside a tensor of floats: that one, which the tensor's dtype may round, or not hold."""
+        """`argument` if it is a number; the content of a node of one element, if it is known. For a number that the
+        user wrote beside a tensor of floats: that number, which the tensor's dtype may round, or not hold."""
         if isinstance(argument, bool | int | float | complex):
             return argument
         if isinstance(argument, Node) and argument.meta["val"].dtype.is_floating_point:
@@ -78,10 +78,10 @@ class Constants:
     def _constant(self, placeholder: Node) -> torch.Tensor | None:
         if placeholder in self.tensors:
             return self.tensors[placeholder].detach()
-        held = self._arrays.get(placeholder)
-        if held is None or held.dtype.isbuiltin != 1:  # torch takes none of ml_dtypes' from NumPy
+        array = self._arrays.get(placeholder)
+        if array is None or array.dtype.isbuiltin != 1:  # torch takes none of ml_dtypes' from NumPy
             return None
-        return torch.from_numpy(held.copy())
+        return torch.from_numpy(array.copy())
 
     def _made(self, node: Node) -> NDArray[Any] | None:
         if node in self.tensors:
@@ -111,7 +111,7 @@ class Constants:
 
 
 _FILLS: Final = {"aten::full": "fill_value", "aten::scalar_tensor": "s"}
-"""What makes a tensor of one number -> the argument that is the number."""
+"""Operators that fill a tensor with one number -> the argument that is the number."""
 
 _COPIES: Final = frozenset(
     {
@@ -122,7 +122,7 @@ _COPIES: Final = frozenset(
         "aten::clone",
     }
 )
-"""They give what goes in, in another dtype or layout."""
+"""Operators that give their input in another dtype or layout."""
 
 _VIEWS: Final = frozenset(
     {

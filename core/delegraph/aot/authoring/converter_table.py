@@ -102,10 +102,10 @@ class ConverterTable(Mapping[Any, Converter]):
             self.kept_whole.append(target)
 
     def row(self, node: Node) -> Converter | None:
-        """The row for `node`, if there is one. What changes its arguments is called on copies, and known by its name;
-        its row gives the results, and behind them the changed arguments."""
-        found, called = self._rows.get(node.target), called_operator(node)
-        return self._rows.get(called.name()) if found is None and called is not None else found
+        """The row for `node`, if there is one. An operator that changes its arguments is called on copies, and its row
+        is found by its name; the row gives the results, and behind them the changed arguments."""
+        row, called = self._rows.get(node.target), called_operator(node)
+        return self._rows.get(called.name()) if row is None and called is not None else row
 
     def support(self, node: Node) -> str | None:
         """None if `node` can be converted, else why not: what partitioners ask."""
@@ -115,7 +115,7 @@ class ConverterTable(Mapping[Any, Converter]):
         return f"no converter for {node.target}" if row is None else row.support(node, self.backend)
 
     def convert(self, converter: Any, node: Node) -> Any:
-        """What the row for `node` makes of it, `converter` being handed on. Raises as `required`."""
+        """The value that the row for `node` gives for it; `converter` is handed on. Raises as `required`."""
         return self.required(node)(converter, node)
 
     def required(self, node: Node) -> Converter:

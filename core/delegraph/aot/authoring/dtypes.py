@@ -33,8 +33,8 @@ def numpy_dtype(dtype: torch.dtype | ScalarType) -> np.dtype[Any]:
 def torch_dtype(dtype: np.dtype[Any] | ScalarType | str) -> torch.dtype:
     """torch's dtype for `dtype`. Raises `InvalidType` for one of NumPy's that torch does not have."""
     code = dtype if isinstance(dtype, ScalarType) else program_dtypes.scalar_type(dtype)
-    found: torch.dtype = getattr(torch, dtype_info(code).name)
-    return found
+    result: torch.dtype = getattr(torch, dtype_info(code).name)
+    return result
 
 
 def as_array(tensor: torch.Tensor) -> NDArray[Any]:

@@ -9,8 +9,8 @@
     program = Program()
     outputs = program.convert_program(edge_program)       [registers of the outputs]
 
-Rows of the table are called as `row(program, node, *schema arguments)`; `program.value(argument)` is what stands for an
-argument of theirs.
+Rows of the table are called as `row(program, node, *schema arguments)`; `program.value(argument)` is the value for one
+of their arguments.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ V = TypeVar("V")
 class GraphConverter(Generic[V]):
     """Walks over a partition once, in its order. Override what a placeholder becomes; the table has the calls.
 
-    `values` has what stands for each node so far: one value, or a sequence of them for several results. `constants` is
-    what is known of the nodes, `signature` which placeholder is what. `node` is the call that is being converted.
+    `values` has for each node so far its value, or a sequence of them for several results. `constants` has the known
+    content of nodes, `signature` says which placeholder is what. `node` is the call that is being converted.
     """
 
     table: ClassVar[ConverterTable]
@@ -82,15 +82,15 @@ class GraphConverter(Generic[V]):
         raise UnsupportedOperator(f"{self.table.backend} has no values for numbers such as {number!r}")
 
     def call(self, node: Node) -> V | Sequence[V | None]:
-        """What stands for the results of a call: the table's row makes it."""
-        made: V | Sequence[V | None] = self.table.convert(self, node)
-        return made
+        """The values of the results of a call: the table's row makes them."""
+        value: V | Sequence[V | None] = self.table.convert(self, node)
+        return value
 
     def convert_weights(self, signature: ResolvedSignature) -> None:
-        """What is to be done with all weights first; without it each is converted when something reads it."""
+        """Convert all weights first; unless it is overridden, each is converted when something reads it."""
 
     def element(self, node: Node) -> V:
-        """What stands for one result of a call that has several, which `node` picks."""
+        """The value of one result of a call that has several, which `node` picks."""
         source, index = node.args
         results: Any = self.values[source]  # type: ignore[index]
         picked: V = results[index]
@@ -119,8 +119,8 @@ class GraphConverter(Generic[V]):
         self.convert_weights(signature)
         for node in signature.inputs:
             self.values[node] = self.input(node)
-        for node, held in signature.states.items():
-            self.values[node] = self.state(node, held)
+        for node, stored in signature.states.items():
+            self.values[node] = self.state(node, stored)
         self.convert_calls(program.graph)
         outputs = [self._output(output, index) for index, output in enumerate(signature.outputs)]
         for write_back in signature.write_backs:
@@ -138,8 +138,8 @@ class GraphConverter(Generic[V]):
         self.node = outer
 
     def inline(self, reference: Node, arguments: Sequence[Any]) -> list[V]:
-        """Convert the body of a control flow that `reference`, an argument of its call, names, on `arguments`: nodes,
-        numbers, or values. What the body gives."""
+        """Convert the body of control flow that `reference`, an argument of its call, names, on `arguments`: nodes,
+        numbers, or values. Returns the values of the body's results."""
         graph = body_of(reference)
         for placeholder, argument in zip(graph.find_nodes(op="placeholder"), arguments, strict=True):
             self.values[placeholder] = self._bound(argument)
@@ -148,30 +148,30 @@ class GraphConverter(Generic[V]):
         return [self.value(result) for result in output_values(graph) if result is not None]
 
     def value(self, argument: Any) -> V:
-        """What stands for `argument`: a node with one result, or a number."""
+        """The value for `argument`: a node with one result, or a number."""
         if not isinstance(argument, Node):
             return self.number(argument)
         if argument not in self.values:
             self.values[argument] = self._constant(argument)
-        found: V = self.values[argument]  # type: ignore[assignment]  # an author's row reads results of several one by one
-        return found
+        value: V = self.values[argument]  # type: ignore[assignment]  # an author's row reads results of several one by one
+        return value
 
     def array(self, argument: Any) -> NDArray[Any] | None:
         """The content of `argument`, if it is known ahead of time."""
         return self.constants.array(argument)
 
     def debug_handles(self) -> tuple[int, ...]:
-        """Those of the call that is being converted: for the mapping of instructions to lines."""
+        """The handles of the call that is being converted: for the mapping of instructions to lines."""
         return () if self.node is None else debug_handles(self.node)
 
     # ---- the walk --------------------------------------------------------------------------------
 
     def _constant(self, node: Node) -> V:
-        held = self.signature.constants.get(node)
-        if held is None:
+        stored = self.signature.constants.get(node)
+        if stored is None:
             raise self._cannot(node, f"read {node.name} before it is made")
         tag = external_tag(node)
-        return self.constant(node, as_array(held.tensor)) if tag is None else self.external(node, held, tag)
+        return self.constant(node, as_array(stored.tensor)) if tag is None else self.external(node, stored, tag)
 
     def _output(self, output: Any, index: int) -> V:
         if isinstance(output, Node) and isinstance(output.meta.get("val"), torch.Tensor):
@@ -194,9 +194,9 @@ class GraphConverter(Generic[V]):
 
 def body_of(reference: Node) -> Graph:
     """The graph that `reference`, a get_attr node among the arguments of a call of control flow, refers to."""
-    found = operator.attrgetter(str(reference.target))(reference.graph.owning_module)
-    assert isinstance(found, GraphModule)
-    return found.graph
+    body = operator.attrgetter(str(reference.target))(reference.graph.owning_module)
+    assert isinstance(body, GraphModule)
+    return body.graph
 
 
 def debug_handles(*nodes: Node) -> tuple[int, ...]:

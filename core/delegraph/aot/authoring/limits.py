@@ -14,7 +14,7 @@ __all__ = ["clamp_limits"]
 
 
 def clamp_limits(node: Node) -> tuple[float, float] | None:
-    """Between which numbers a call of relu, relu6, hardtanh or clamp limits its input, infinite where there is none.
+    """The limits between which a call of relu, relu6, hardtanh or clamp keeps its input, infinite where there is none.
 
     The lower is not above the upper: of two that cross, the upper counts, as in torch. None for another call, and for
     limits that are tensors or NaN.

@@ -1,4 +1,4 @@
-"""A quantize or dequantize call -> what it says: of what, onto which integers, by which parameters.
+"""A quantize or dequantize call -> its source, the integers and their range, and the parameters, whatever the operator.
 
     y = quantize_per_tensor(x, 0.05, 3, -128, 127, int8)
     quantize_call(y)                 QuantizeCall(quantizes=True, source=x, scale=0.05, zero_point=3, -128, 127, int8)
@@ -24,7 +24,7 @@ __all__ = ["Granularity", "Quantization", "QuantizeCall", "quantize_call"]
 
 
 class Granularity(Enum):
-    """What has a scale of its own."""
+    """The part of a tensor that has a scale of its own."""
 
     TENSOR = "tensor"
     CHANNEL = "channel"
@@ -69,10 +69,10 @@ def quantize_call(node: object) -> QuantizeCall | None:
     if not isinstance(node, Node):
         return None
     kind = operator_name(node).removeprefix("quantized_decomposed::").partition(".")[0]
-    found = _KINDS.get(kind)
-    if found is None or not operator_name(node).startswith("quantized_decomposed::"):
+    row = _KINDS.get(kind)
+    if row is None or not operator_name(node).startswith("quantized_decomposed::"):
         return None
-    quantizes, granularity = found
+    quantizes, granularity = row
     said = named_arguments(node)
     axis, qmin, qmax = said.get("axis"), said["quant_min"], said["quant_max"]
     return QuantizeCall(
@@ -114,7 +114,7 @@ def _picks(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantization:
-    """What integers stand for: real = (integer - zero_point) * scale, qmin <= integer <= qmax.
+    """The reals that integers stand for: real = (integer - zero_point) * scale, qmin <= integer <= qmax.
 
     `scale` (float64, what torch computes with in float32) and `zero_point` (int64) have no dims, of a whole tensor; one
     along `axis`, of channels; (rows, groups) of groups of `group_size` along the last dim. Equal ones are `==`.
@@ -141,7 +141,7 @@ class Quantization:
 
     @property
     def granularity(self) -> Granularity:
-        """What has a scale of its own."""
+        """The part of a tensor that has a scale of its own."""
         if self.group_size is not None:
             return Granularity.GROUP
         return Granularity.TENSOR if self.axis is None else Granularity.CHANNEL
@@ -163,7 +163,7 @@ class Quantization:
         return limited.astype(str(self.dtype).removeprefix("torch."))
 
     def dequantize(self, integers: NDArray[Any]) -> NDArray[np.float32]:
-        """What `integers` stand for, in float32."""
+        """The reals that `integers` stand for, in float32."""
         scale, zero_point = self.parameters(integers.shape)
         difference = (integers.astype(np.int64) - zero_point).astype(np.float32)
         return np.asarray(difference * scale.astype(np.float32), np.float32)

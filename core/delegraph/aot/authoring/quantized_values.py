@@ -5,7 +5,7 @@
     y = linear(x, w, b)                                           wanted(y)       0.2 * (y_q - 3)
     y_q = quantize_per_tensor(y, 0.2, 3, …)                       of(y_q)         the same
 
-What only moves elements (views, transposes …) is the author's to look through.
+Authors look through calls that only move elements (views, transposes …) themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Quantizations", "QuantizedWeight", "StoredWeight"]
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
     """A weight of `shape` that `call` dequantizes: `node` holds its integers, in any shape, or `is_packed` codes of 4
-    bits, two to a byte, the lower half first. What `node` holds need not be known."""
+    bits, two to a byte, the lower half first. The content of `node` need not be known."""
 
     node: Node
     shape: tuple[int, ...]
@@ -63,14 +63,14 @@ class QuantizedWeight:
 
 @dataclass(frozen=True, slots=True)
 class Quantizations:
-    """What the values of a program stand for, as its `quantized_decomposed` calls say."""
+    """The quantization of a program's values, as its `quantized_decomposed` calls say."""
 
     constants: Constants
 
     def of(self, value: object) -> Quantization | None:
-        """What the integers behind `value`, or `value`'s own, stand for: of the result of a dequantize or a quantize
-        call, if its parameters are known ahead of time. Those of a call that chooses them at run time are not; see
-        `QuantizeCall.is_dynamic`."""
+        """The quantization of the integers behind `value` (the result of a dequantize call), or of `value`'s own (that
+        of a quantize call), if its parameters are known ahead of time. They are not where they are chosen at run time;
+        see `QuantizeCall.is_dynamic`."""
         call = quantize_call(value)
         return None if call is None else self.of_call(call)
 
@@ -97,14 +97,14 @@ class Quantizations:
         )
 
     def integers(self, value: object) -> Node | None:
-        """The node of the integers that a dequantize call makes `value` of."""
+        """The node of the integers that `value`, a dequantize call, reads."""
         call = quantize_call(value)
         return None if call is None or call.quantizes else call.source
 
     def wanted(self, value: Node) -> Quantization | None:
-        """What all users of `value` quantize it to; None if one does not, or in another way."""
-        found = {self._by(user) for user in value.users}
-        return found.pop() if len(found) == 1 else None
+        """The quantization that all users of `value` apply to it; None if one does not, or in another way."""
+        choices = {self._by(user) for user in value.users}
+        return choices.pop() if len(choices) == 1 else None
 
     def weight(self, value: object) -> QuantizedWeight | None:
         """The integers of a weight that is known ahead of time: dequantized per tensor, by channel or in groups, with 4
@@ -168,9 +168,9 @@ def _are_whole(zero_point: NDArray[Any]) -> bool:
 
 
 def _source_of(value: object, names: frozenset[str]) -> Node | None:
-    """What `value` is made of by one of the operators."""
-    found = value.args[0] if isinstance(value, Node) and operator_name(value) in names else None
-    return found if isinstance(found, Node) else None
+    """The first argument of the call `value`, if it is of one of the operators `names`."""
+    source = value.args[0] if isinstance(value, Node) and operator_name(value) in names else None
+    return source if isinstance(source, Node) else None
 
 
 _VIEWS: Final = frozenset({"aten::view_copy", "aten::view", "aten::reshape", "aten::_unsafe_view"})

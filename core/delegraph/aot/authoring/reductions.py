@@ -8,9 +8,9 @@ __all__ = ["reduced_dims"]
 
 
 def reduced_dims(rank: int, dims: Sequence[int] | int | None) -> tuple[int, ...]:
-    """Those of a tensor of `rank` dims that `dims` are, from the first on, each once and not negative.
+    """The dims that a reduction of a tensor of `rank` dims goes over, sorted, each once and not negative.
 
-    None and an empty list are all of them, as in torch's schemas of sums, means and norms.
+    `dims` of None or an empty list are all of them, as in torch's schemas of sums, means and norms.
     """
     listed = [dims] if isinstance(dims, int) else dims or range(rank)
     return tuple(sorted({dim % rank for dim in listed})) if rank else ()

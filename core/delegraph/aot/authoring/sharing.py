@@ -4,7 +4,7 @@
     def preprocess_multimethod(cls, edge_programs, compile_specs):
         return lower_sharing_weights("MyBackend", edge_programs, compile_specs, compiled)
 
-`SharedWeights` is what it is made of.
+It is made of `SharedWeights`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def lower_sharing_weights(
     alignment: int = 16,
     minimum_nbytes: int = 1,
 ) -> dict[str, list[PreprocessResult]]:
-    """What `preprocess_multimethod` returns. `compile_partition(edge_program, compile_specs, keys)` compiles one:
+    """The result of `preprocess_multimethod`. `compile_partition(edge_program, compile_specs, keys)` compiles one:
     `keys` are, by the names of their placeholders, those of the weights that another partition has too, which it is to
     refer to by these keys; `init` finds their bytes, C-contiguous, in `context.named_data[key]`.
 

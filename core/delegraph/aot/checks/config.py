@@ -40,16 +40,16 @@ def check_config(config: ExecutorchBackendConfig, methods: Collection[str], cons
 
 
 def _check_memory_planning(config: ExecutorchBackendConfig, methods: Collection[str]) -> None:
-    """What is said once is not said otherwise beside it."""
+    """Raise if the memory planning pass has another type, or an option that it sets is set beside it too."""
     chosen = config.memory_planning_pass
     if chosen is None:
         return
     by_method = chosen if isinstance(chosen, Mapping) else dict.fromkeys(methods, chosen)
     check_method_names("ExecutorchBackendConfig.memory_planning_pass", by_method, methods)
-    for one in by_method.values():
-        if not isinstance(one, MemoryPlanningPass):
+    for planning in by_method.values():
+        if not isinstance(planning, MemoryPlanningPass):
             raise LoweringError(
-                f"ExecutorchBackendConfig.memory_planning_pass is {type(one).__name__}; it takes a"
+                f"ExecutorchBackendConfig.memory_planning_pass is {type(planning).__name__}; it takes a"
                 " delegraph.aot.MemoryPlanningPass, or a mapping of them by method name"
             )
     default = ExecutorchBackendConfig()
@@ -62,22 +62,22 @@ def _check_memory_planning(config: ExecutorchBackendConfig, methods: Collection[
 
 
 def _check_propagate_device(config: ExecutorchBackendConfig, methods: Collection[str]) -> None:
-    """Options that leave copies out, where there are any, and where what is left on a device has memory there."""
+    """Raise if options leave out copies where none are put in, or leave results on a device without memory there."""
     what = "ExecutorchBackendConfig.propagate_device_config"
     chosen = config.propagate_device_config
     by_method = chosen if isinstance(chosen, Mapping) else dict.fromkeys(methods, chosen)
     check_method_names(what, by_method, methods)
-    for method, one in by_method.items():
-        if not isinstance(one, PropagateDeviceConfig):
+    for method, device_config in by_method.items():
+        if not isinstance(device_config, PropagateDeviceConfig):
             raise LoweringError(
-                f"{what} is {type(one).__name__}; it takes a delegraph.aot.PropagateDeviceConfig, or a mapping of them"
-                " by method name"
+                f"{what} is {type(device_config).__name__}; it takes a delegraph.aot.PropagateDeviceConfig, or a"
+                " mapping of them by method name"
             )
         for name in ("skip_h2d_for_method_inputs", "skip_d2h_for_method_outputs"):
-            given = getattr(one, name)
-            if isinstance(given, Mapping):
-                check_method_names(f"{what}.{name}", given, methods)
-        inputs, outputs = one.skipped(method)
+            option = getattr(device_config, name)
+            if isinstance(option, Mapping):
+                check_method_names(f"{what}.{name}", option, methods)
+        inputs, outputs = device_config.skipped(method)
         if (inputs or outputs) and not config.enable_non_cpu_memory_planning:
             raise LoweringError(
                 f"method {method!r}: {what} leaves out copies to or from devices, and"

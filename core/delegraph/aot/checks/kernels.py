@@ -26,7 +26,7 @@ def operators_by_library(kernels: Sequence[Any] | None, registry: PluginRegistry
         libraries, _broken = registry.load_all("delegraph.kernels")
         asked = [library for library in libraries.values() if not library.on_request]
     else:
-        asked = [registry.load("delegraph.kernels", one) if isinstance(one, str) else one for one in kernels]
+        asked = [registry.load("delegraph.kernels", entry) if isinstance(entry, str) else entry for entry in kernels]
     return {"runtime": BUILT_IN} | {library.name: library.operator_names() for library in asked}
 
 

@@ -32,17 +32,17 @@ def check_memory_ids(methods: Iterable[MethodGraph]) -> None:
 
 
 def _problem(node: Node) -> str:
-    wanted, value = node.meta["memory_id"], node.meta.get("val")
-    if not isinstance(wanted, (list, tuple)):
-        return _problem_of_one(wanted)
+    ids, value = node.meta["memory_id"], node.meta.get("val")
+    if not isinstance(ids, (list, tuple)):
+        return _problem_of_one(ids)
     if not isinstance(value, (list, tuple)):
         return "a list, but this node gives one value"
-    if len(wanted) != len(value):
-        return f"{len(wanted)} ids for {len(value)} results"
-    return next(filter(None, map(_problem_of_one, wanted)), "")
+    if len(ids) != len(value):
+        return f"{len(ids)} ids for {len(value)} results"
+    return next(filter(None, map(_problem_of_one, ids)), "")
 
 
-def _problem_of_one(wanted: Any) -> str:
-    if not isinstance(wanted, int) or isinstance(wanted, bool):
-        return f"{type(wanted).__name__} is not a whole number"
-    return "" if 1 <= wanted <= HIGHEST else f"{wanted} is out of range"
+def _problem_of_one(memory_id: Any) -> str:
+    if not isinstance(memory_id, int) or isinstance(memory_id, bool):
+        return f"{type(memory_id).__name__} is not a whole number"
+    return "" if 1 <= memory_id <= HIGHEST else f"{memory_id} is out of range"

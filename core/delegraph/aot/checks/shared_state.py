@@ -41,7 +41,7 @@ def check_shared_state(
 def _owned(program: ExportedProgram) -> list[str]:
     """The buffers of a method, once for its own calls and once for each delegate that keeps them."""
     signature = ResolvedSignature.of(program)
-    own = [held.name for held in (*signature.states.values(), *signature.constants.values())]
+    own = [stored.name for stored in (*signature.states.values(), *signature.constants.values())]
     return own + [name for lowered in lowered_modules(program.graph_module) for name in kept_buffers(lowered)]
 
 

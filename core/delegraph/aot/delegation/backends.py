@@ -1,4 +1,4 @@
-"""What the user wrote in `backends=[…]` or `partitioner=` -> partitioners, by the name that reports use."""
+"""The user's `backends=[…]` or `partitioner=` -> partitioners, by the name that reports use."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def named_partitioners(
     argument: str, backends: Backend | Sequence[Backend] | None, plugins: PluginRegistry
 ) -> dict[str, Partitioner]:
     """Partitioners by the plug-in's name, or by their class's; the second of a name is `name (2)`."""
-    made = made_by_name(argument, _listed(argument, backends), "partitioners", _is_partitioner, plugins)
-    return {name: _adapted(partitioner, plugins) for name, partitioner in made.items()}
+    partitioners = made_by_name(argument, _listed(argument, backends), "partitioners", _is_partitioner, plugins)
+    return {name: _adapted(partitioner, plugins) for name, partitioner in partitioners.items()}
 
 
 def checked_backends(backends: Any, methods: Collection[str], plugins: PluginRegistry) -> dict[str, list[Any]]:

@@ -106,13 +106,13 @@ def _call(function: Any, arguments: tuple[Any, ...], offer: Offer, modules: Mapp
 
 
 def _check_shape(results: Any, modules: Mapping[str, Sequence[LoweredBackendModule]], offer: Offer) -> None:
-    wanted = {method: len(group) for method, group in modules.items()}
+    expected = {method: len(group) for method, group in modules.items()}
     try:
         got: object = {method: len(results[method]) for method in results}
     except TypeError:
         got = type(results).__name__
-    if got != wanted:
-        raise _failure(offer, modules, f"preprocess_multimethod returned {got} results by method instead of {wanted}")
+    if got != expected:
+        raise _failure(offer, modules, f"preprocess_multimethod returned {got} results by method instead of {expected}")
 
 
 def _checked(result: Any, offer: Offer, modules: Mapping[str, Sequence[LoweredBackendModule]]) -> PreprocessResult:

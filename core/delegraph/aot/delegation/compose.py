@@ -1,4 +1,4 @@
-"""Edge programs -> lowered programs: every backend, in order of priority, takes what it wants of what is left.
+"""Edge programs -> lowered programs: every backend, in order of priority, takes the calls it wants of those left.
 
     for each partitioner, for each method:
         source ── its form (forms.py) ── tags (partition.py) ── onto the source ── cut (cut.py) ──> source for the next
@@ -59,13 +59,13 @@ class Delegated:
     seen: dict[str, dict[str, Mapping[str, Sequence[Seen]]]] = field(default_factory=dict)
 
 
-def merged(one: Delegated, other: Delegated) -> Delegated:
-    """What two steps of delegation did, as one."""
-    methods = {**one.partitions, **other.partitions}
+def merged(first: Delegated, second: Delegated) -> Delegated:
+    """The results of two steps of delegation, as those of one step."""
+    methods = {**first.partitions, **second.partitions}
     return Delegated(
-        {**one.programs, **other.programs},
-        {method: [*one.partitions.get(method, ()), *other.partitions.get(method, ())] for method in methods},
-        {m: {**one.seen.get(m, {}), **other.seen.get(m, {})} for m in {**one.seen, **other.seen}},
+        {**first.programs, **second.programs},
+        {method: [*first.partitions.get(method, ()), *second.partitions.get(method, ())] for method in methods},
+        {m: {**first.seen.get(m, {}), **second.seen.get(m, {})} for m in {**first.seen, **second.seen}},
     )
 
 
@@ -85,7 +85,7 @@ def delegate(
     changed_elsewhere: Mapping[str, Collection[str]] | None = None,
     plugins: PluginRegistry | None = None,
 ) -> Delegated:
-    """Cut out of every method what the partitioners want, in order of priority; nothing is compiled yet.
+    """Cut out of every method the calls that the partitioners want, in order of priority; nothing is compiled yet.
 
     The names of `partitioners` stand in reports and messages. `keeps` says by method and partitioner which operators
     that one sees whole; what stands in `programs` whole for another one it sees decomposed. `changed_elsewhere` names
@@ -112,8 +112,8 @@ def delegate(
 
 def _leave_outside(program: ExportedProgram, names: Collection[str]) -> None:
     """The constants of these names are arguments of delegates, and belong to none."""
-    for node, held in ResolvedSignature.of(program).constants.items() if names else ():
-        if held.name in names:
+    for node, stored in ResolvedSignature.of(program).constants.items() if names else ():
+        if stored.name in names:
             node.meta.pop(TAG, None)
 
 

@@ -7,9 +7,9 @@
     return z, s                      return z, s                            return z
 
 A weight with the tag belongs to the delegate and leaves the program, unless something else reads it; everything else
-that is read from outside is an argument of the call. What is read outside of the partition is its result: tensors
-alone, since a backend cannot fill a number (`_compute_outside`). A buffer that the partition alone reads and changes is
-the delegate's state, and its new value is not an output of the graph any more:
+that is read from outside is an argument of the call. Values that are read outside of the partition are its results:
+tensors alone, since a backend cannot fill a number (`_compute_outside`). A buffer that the partition alone reads and
+changes is the delegate's state, and its new value is not an output of the graph any more:
 
     before                           after                                  the delegate's own program
     n = cache + x          [tag]     d = call_delegate(lowered, x)          inputs: cache (its own), x
@@ -147,16 +147,16 @@ class _Cutter:
 
     def cut(self, subgraphs: Iterable[Subgraph]) -> list[tuple[LoweredBackendModule, tuple[str, ...]]]:
         """Bring the calls into the order of `subgraphs`, with a delegate call for each subgraph that has a tag."""
-        made = []
+        delegates = []
         for subgraph in subgraphs:
-            if subgraph.tag is None:
+            if subgraph.tag is None:  # moving each call to the end, in turn, brings all into the order
                 self.output.prepend(subgraph.nodes[0])
             else:
                 names = call_names(subgraph.nodes)
                 lowered = self._delegate(subgraph.tag, subgraph.nodes)
                 if lowered is not None:
-                    made.append((lowered, names))
-        return made
+                    delegates.append((lowered, names))
+        return delegates
 
     def _delegate(self, tag: str, nodes: tuple[Node, ...]) -> LoweredBackendModule | None:
         inside = set(nodes)
@@ -171,9 +171,9 @@ class _Cutter:
         spec = self.tags[tag]
         lowered = LoweredBackendModule.without_blob(part, spec, tag)
         elements = self._splice(lowered, arguments, outputs, inside)
-        self._compute_outside(numbers, elements, inside)
+        self._compute_outside(numbers, elements, inside)  # before the originals go, from which they are copied
         references = [read for node in nodes for read in node.all_input_nodes if read.op == "get_attr"]
-        for node in (*reversed(nodes), *dict.fromkeys(references)):
+        for node in (*reversed(nodes), *dict.fromkeys(references)):  # users before what they read
             if node.op != "get_attr" or not node.users:
                 self.graph.erase_node(node)
         return lowered
@@ -194,7 +194,7 @@ class _Cutter:
         copies = dict(elements)
         with self.graph.inserting_before(self.output):
             for number in numbers:
-                copy = self.graph.node_copy(number, lambda node: copies.get(node, node))
+                copy = self.graph.node_copy(number, lambda node: copies.get(node, node))  # of the call's results
                 copy.meta.pop(TAG, None)
                 copies[number] = copy
                 number.replace_all_uses_with(copy, delete_user_cb=lambda user: user not in inside)
@@ -230,6 +230,7 @@ class _Cutter:
         for node in (*references, *nodes):
             copies[node] = graph.node_copy(node, copies.__getitem__)
         mutations = [(node, spec) for node in nodes for spec in self.mutations.get(node, ())]
+        # torch's order of outputs: new values of buffers, then the results
         graph.output((*(copies[node] for node, _ in mutations), *(copies[node] for node in outputs)))
         inputs = [
             InputSpec(self.inputs[n.name].kind, argument_spec(copies[n]), *_target(self.inputs[n.name]))
@@ -244,11 +245,11 @@ class _Cutter:
         return part, arguments
 
     def _reads(self, nodes: tuple[Node, ...]) -> tuple[list[Node], list[Node], list[Node]]:
-        """What the partition reads from outside: constants that it owns, arguments, control-flow bodies."""
+        """The nodes that the partition reads from outside: constants that it owns, arguments, control-flow bodies."""
         inside = set(nodes)
         reads = dict.fromkeys(read for node in nodes for read in node.all_input_nodes if read not in inside)
         constants = [node for node in reads if self._is_owned(node)]
-        constants.sort(key=lambda node: _INPUT_RANK[self.inputs[node.name].kind])
+        constants.sort(key=lambda node: _INPUT_RANK[self.inputs[node.name].kind])  # in torch's order of signatures
         references = [node for node in reads if node.op == "get_attr"]
         outside = set(constants) | set(references)
         return constants, [node for node in reads if node not in outside], references

@@ -41,26 +41,26 @@ class DelegateMappingBuilder:
         if (nodes is None) == (handles is None):
             raise PreprocessError("a delegate mapping entry takes either nodes or handles: give one of the two")
         if nodes is not None:
-            given = [nodes] if isinstance(nodes, Node) else nodes
-            found = {node.meta.get("debug_handle") for node in given}
+            sources = [nodes] if isinstance(nodes, Node) else nodes
+            candidates = {node.meta.get("debug_handle") for node in sources}
         else:
-            found = set(handles) if isinstance(handles, Sequence) else {handles}
-        known = tuple(sorted(handle for handle in found if handle is not None))
+            candidates = set(handles) if isinstance(handles, Sequence) else {handles}
+        known = tuple(sorted(handle for handle in candidates if handle is not None))
         if not known:
             raise PreprocessError("a delegate mapping entry needs a debug handle, and none of its nodes has one")
         identifier = self._identifier(identifier)
         self._handles[identifier] = known
         return identifier
 
-    def _identifier(self, given: int | str | None) -> int | str:
+    def _identifier(self, identifier: int | str | None) -> int | str:
         if self._generated:
-            if given is not None:
-                raise PreprocessError(f"identifiers are generated here; {given!r} cannot be given")
+            if identifier is not None:
+                raise PreprocessError(f"identifiers are generated here; {identifier!r} cannot be given")
             return len(self._handles)
-        if given is None:
+        if identifier is None:
             raise PreprocessError(
                 "a delegate mapping entry needs an identifier: give one, or DelegateMappingBuilder(True) generates them"
             )
-        if given in self._handles:
-            raise PreprocessError(f"the identifier {given!r} is in the delegate mapping already")
-        return given
+        if identifier in self._handles:
+            raise PreprocessError(f"the identifier {identifier!r} is in the delegate mapping already")
+        return identifier

@@ -1,7 +1,7 @@
 """Source program -> the form that one backend asked to see -> the source program with what that backend chose.
 
-A backend names operators that it wants whole. The source program has whole what any of the backends asked for; each
-sees its own operators so, and everything else decomposed. What it leaves is given back whole for the next one:
+A backend names operators that it wants whole. The source program keeps whole the operators that any of the backends
+asked for; each backend sees its own whole, and the others decomposed. Calls that it leaves are whole for the next one:
 
     source              its form                    it takes the mm           source for the next
     y = linear(x, w)    t = permute(w)              t = permute(w)            t = permute(w)
@@ -62,7 +62,7 @@ def kept_whole(program: ExportedProgram, partitioner: Partitioner, name: str) ->
 
 
 def any_keeps(keeps: Iterable[Keep]) -> Keep:
-    """What stays whole if one of several partitioners is to see it whole."""
+    """The operators that stay whole if any of several partitioners is to see them whole."""
     accepting: dict[OpOverload, list[NodeFilter | None]] = {}
     for keep in keeps:
         for op, accepts in keep.items():
@@ -80,7 +80,7 @@ def _any_of(filters: Sequence[NodeFilter | None]) -> NodeFilter | None:
 def form_for_kernels(
     source: ExportedProgram, preserved: Collection[OpOverload], whole: Collection[OpOverload]
 ) -> ExportedProgram:
-    """`source` with what no backend took of the operators in `whole` decomposed, but for those `preserved`."""
+    """`source` with the calls of `whole` operators that no backend took decomposed, except the `preserved` ones."""
     return form_of(source, dict.fromkeys(preserved), whole)
 
 
@@ -119,7 +119,7 @@ def onto_source(
     call_of = {name: _call_of(name, calls) for name in _names(form)}
     decomposed = {call for name, call in call_of.items() if name not in calls}
     taken = {call_of[source_of(node)] for node in all_nodes(form.graph_module) if TAG in node.meta} & decomposed
-    while True:
+    while True:  # decompose no more calls than a schedule needs
         program = form
         if taken != decomposed:
             program = _decomposed(source, keep, whole, taken)
@@ -127,7 +127,8 @@ def onto_source(
         try:
             return replace(partitioned, program=program, order=scheduled(program))
         except DependencyCycle as cycle:
-            # A call with several results can stand before and behind one partition: only its pieces can be scheduled.
+            # a call with several results can stand before and behind one partition: only its pieces can be scheduled
+            #     a, b = whole(x)   [behind tag 0, before tag 0]      ->      a = piece(x);  b = other_piece(x)
             in_the_way = {source_of(node) for _, nodes in cycle.groups for node in nodes} & (decomposed - taken)
             taken = taken | (in_the_way or decomposed)
 

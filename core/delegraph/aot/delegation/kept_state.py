@@ -12,7 +12,7 @@ __all__ = ["changed_buffers", "held_buffers", "kept_buffers"]
 
 def changed_buffers(program: ExportedProgram) -> set[str]:
     """The buffers that a method changes, by its own calls or in a delegate."""
-    own = {held.name for held in ResolvedSignature.of(program).states.values()}
+    own = {state.name for state in ResolvedSignature.of(program).states.values()}
     return own.union(*map(kept_buffers, lowered_modules(program.graph_module)))
 
 

@@ -80,7 +80,7 @@ class LoweredBackendModule(torch.nn.Module):
         return module
 
     def fill(self, result: PreprocessResult, stamp: BlobStamp) -> None:
-        """Take in what the backend made of the program, and who it is."""
+        """Take in the backend's `result` for the program, and the stamp that says which backend made it."""
         self._processed_bytes = bytes(result.processed_bytes)
         self._named_data_store_output = result.data_store_output
         self.meta["debug_handle_map"] = dict(result.debug_handle_map or {})
@@ -100,7 +100,7 @@ class LoweredBackendModule(torch.nn.Module):
 
     @property
     def compile_specs(self) -> list[CompileSpec]:
-        """What the partitioner, or the caller of `to_backend`, asked of the backend."""
+        """The options that the partitioner, or the caller of `to_backend`, set for the backend."""
         return self._compile_specs
 
     @property
@@ -167,9 +167,9 @@ class LoweredBackendModule(torch.nn.Module):
 
     def standing_for(self, program: ExportedProgram) -> LoweredBackendModule:
         """The same delegate as another form of its program calls it."""
-        other = copy(self)
-        other._original_exported_program = _callable_in_place(program)
-        return other
+        twin = copy(self)
+        twin._original_exported_program = _callable_in_place(program)
+        return twin
 
     def flat(self) -> LoweredBackendModule:
         """The same delegate, called with its inputs in a row, and giving its results as one tuple."""
@@ -189,11 +189,11 @@ class LoweredBackendModule(torch.nn.Module):
         return call_delegate(self, *args)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweredBackendModule:
-        if not self.is_compiled:  # its blob is still to be filled in, for all who refer to it
+        if not self.is_compiled:  # `fill` will set the blob of this object, to which others refer
             return self
-        other = self.standing_for(copy_program(self.original_module))
-        other._compile_specs, other.meta = list(self._compile_specs), dict(self.meta)
-        return other
+        twin = self.standing_for(copy_program(self.original_module))
+        twin._compile_specs, twin.meta = list(self._compile_specs), dict(self.meta)
+        return twin
 
 
 def is_delegate_call(node: Node) -> bool:
@@ -212,8 +212,8 @@ def get_lowered_module(root: torch.nn.Module, call: Node) -> LoweredBackendModul
 
 def lowered_modules(root: GraphModule) -> list[LoweredBackendModule]:
     """The delegates that a graph and the bodies of its control flow call; not those inside other delegates."""
-    held = (held for _, module in graph_modules(root) for held in attributes(module).values())
-    return [module for module in held if isinstance(module, LoweredBackendModule)]
+    values = (value for _, module in graph_modules(root) for value in attributes(module).values())
+    return [value for value in values if isinstance(value, LoweredBackendModule)]
 
 
 # ---- running the original program ------------------------------------------------------------------
@@ -319,5 +319,5 @@ def _run(
 
 
 def _state(program: ExportedProgram, name: str) -> torch.Tensor:
-    held = program.state_dict if name in program.state_dict else program.constants
-    return cast(torch.Tensor, held[name])
+    tensors = program.state_dict if name in program.state_dict else program.constants
+    return cast(torch.Tensor, tensors[name])

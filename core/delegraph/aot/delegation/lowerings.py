@@ -24,14 +24,14 @@ def find_lowering(backend_id: str, plugins: PluginRegistry) -> tuple[Offer, Any]
     (`exir/backend/backend_api.py`). Raises `PluginNotFound`, `PluginConflict` also for classes of several modules, and
     as `PluginRegistry.load`.
     """
-    found = None if backend_id in plugins.names(_GROUP) else _class_named(backend_id)
-    if found is None:
+    lowering = None if backend_id in plugins.names(_GROUP) else _class_named(backend_id)
+    if lowering is None:
         try:
             return plugins.find(_GROUP, backend_id), plugins.load(_GROUP, backend_id)
         except PluginNotFound as error:
             raise restated(error, f"Backend {backend_id} was not found. {error}") from None
-    offer = Offer(f"delegraph.{_GROUP}", backend_id, f"{found.__module__}:{found.__qualname__}", IN_PROCESS, "0")
-    return offer, adopt(offer, found)
+    offer = Offer(f"delegraph.{_GROUP}", backend_id, f"{lowering.__module__}:{lowering.__qualname__}", IN_PROCESS, "0")
+    return offer, adopt(offer, lowering)
 
 
 def _class_named(name: str) -> type | None:

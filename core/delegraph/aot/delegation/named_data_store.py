@@ -76,7 +76,7 @@ class NamedDataStore:
                 self.add_named_data(key, bytes(entry.data), entry.alignment, tag, _layout(entry.tensor_layout))
 
     def get_named_data_store_output(self) -> NamedDataStoreOutput:
-        """What has been stored, by destination."""
+        """The stored data, by destination."""
         external: dict[str, dict[str, ExternalData]] = {}
         pte: dict[str, NamedData] = {}
         for key, entry in self._entries.items():

@@ -1,7 +1,7 @@
 """Edge program -> tagged edge program: which backend gets which nodes, and why the rest was left.
 
-Partitioners run one after the other. What one of them takes is cut out (`cut.py`) before the next one looks, so that a
-partitioner only ever sees plain nodes and finished delegate calls, never another's tags.
+Partitioners run one after the other. The nodes that one of them takes are cut out (`cut.py`) before the next one looks,
+so that a partitioner only ever sees plain nodes and finished delegate calls, never another's tags.
 
 A tag becomes one call. It cannot, where data leave the partition and come back into it:
 
@@ -59,7 +59,7 @@ REASON = "declined_because"
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """What is scheduled as one: the nodes of a tag, or one node without a tag (`tag` None)."""
+    """A unit of scheduling: the nodes of a tag, or one node without a tag (`tag` None)."""
 
     tag: str | None
     nodes: tuple[Node, ...]
@@ -67,7 +67,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """What one partitioner decided about one program, checked.
+    """The checked decisions of one partitioner about one program.
 
     `order` holds for each graph, by its path, its calls as subgraphs in an order in which each comes after those that
     it reads.
@@ -125,7 +125,7 @@ _validates: ContextVar[bool] = ContextVar("validates", default=True)
 @contextmanager
 def validation_disabled() -> Iterator[None]:
     """Within it a partitioner may change the graph that it is shown, which is otherwise refused (ExecuTorch's
-    `validation_disabled`). What it made of the graph is lowered; that it computes the same is its own affair.
+    `validation_disabled`). The graph that it made is lowered; whether that computes the same is its own affair.
     """
     token = _validates.set(False)
     try:
@@ -186,14 +186,14 @@ def _getitems_follow_their_producers(program: ExportedProgram) -> None:
 
 def _check_tags(program: ExportedProgram, specs: Mapping[str, DelegationSpec], by: str) -> None:
     signature = ResolvedSignature.of(program)
-    held = {*signature.constants, *signature.states, *signature.others}
+    stored = {*signature.constants, *signature.states, *signature.others}
     owned = owned_buffers(program)
     for path, module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
             tag = node.meta.get(TAG)
             if tag is None:
                 continue
-            problem = _problem(node, tag, specs, held if path == "" else ())
+            problem = _problem(node, tag, specs, stored if path == "" else ())
             if not problem and node in signature.trained:
                 problem = (
                     "is a weight that the program trains, which changes between runs; leave it untagged, as"
@@ -208,13 +208,13 @@ def _check_tags(program: ExportedProgram, specs: Mapping[str, DelegationSpec], b
                 raise InvalidPartition(f"{by}: tag {tag!r} {problem}", node=node.name, location=user_location(node))
 
 
-def _problem(node: Node, tag: object, specs: Mapping[str, DelegationSpec], held: Collection[Node]) -> str:
-    """What is wrong with `tag` on `node`, or ""."""
+def _problem(node: Node, tag: object, specs: Mapping[str, DelegationSpec], stored: Collection[Node]) -> str:
+    """The mistake in `tag` on `node`, as the end of a sentence; "" if there is none."""
     if not isinstance(tag, str) or tag not in specs:
         return f"has no DelegationSpec in partition_tags, which lists {sorted(specs)}"
     if node.op == "output":
         return "stands on the graph's output: output node output should not be tagged"
-    if node.op == "placeholder" and node not in held:
+    if node.op == "placeholder" and node not in stored:
         return (
             "stands on an input of the graph: a placeholder node for non-params, non-buffer, and non-tensor constants"
             " should not be tagged"
@@ -251,8 +251,8 @@ def condensed_order(graph: Graph, key: Callable[[Node], Hashable]) -> list[tuple
         calls, d reads c     a [0]   b   c [0]   d          a [0]   b   c [0]   d, and b reads a
         order                b   (a, c)   d                 (a, c)   b   d
 
-    At its first node what c reads would have to be pulled ahead of the group; at its last it stands there already, so
-    calls without a tag keep their order, and with it the lifetimes of what they make.
+    At the group's first node, the calls that c reads would have to be pulled ahead; at its last they stand before it
+    already. So calls without a tag keep their order, and their results the lifetimes that this order gives.
 
     One depth-first pass over the condensed graph. Meeting a group whose own reads are not finished closes a cycle:
     raises `DependencyCycle`.
@@ -268,9 +268,9 @@ def condensed_order(graph: Graph, key: Callable[[Node], Hashable]) -> list[tuple
                 if read in key_of and key_of[read] != group:
                     yield key_of[read]
 
-    order: dict[Hashable, tuple[Node, ...]] = {}
-    opened: set[Hashable] = set()
-    for start in [group for node, group in key_of.items() if members[group][-1] is node]:
+    order: dict[Hashable, tuple[Node, ...]] = {}  # finished groups
+    opened: set[Hashable] = set()  # groups on the stack, or finished
+    for start in [group for node, group in key_of.items() if members[group][-1] is node]:  # by their last nodes
         stack = [] if start in order else [(start, reads(start))]
         opened.add(start)
         while stack:
@@ -298,7 +298,7 @@ def _invalid(cycle: DependencyCycle, by: str) -> InvalidPartition:
     return InvalidPartition(
         f"{by}: dependency cycle through tag {tags}: data leave the partition and come back into it, so that it would"
         f" have to run both before and after what lies between:{trail}\n  what to do: the partitioner splits the"
-        " partition or takes the nodes between as well (`delegraph_partitioners` makes no cycles)",
+        " partition or takes the nodes between as well",
         node=steps[0][0].name,
         location=user_location(steps[0][0]),
     )

@@ -9,8 +9,8 @@ A delegate is for a device where a compile spec of it, "target_device", says so 
                                                  %d2h = et_copy._d2h_copy.default(%result)
                                                  return %d2h
 
-What one delegate gives and another on the same device takes stays there. Memory planning keeps the memories of devices
-apart (`emission/memory.py`), and the runtime gets theirs from the delegates' backend
+A result that another delegate on the same device takes stays there. Memory planning keeps the memories of devices apart
+(`emission/memory.py`), and the runtime gets theirs from the delegates' backend
 (`delegraph.interfaces.BackendInterface.device_allocator`). (ExecuTorch's `exir/passes/propagate_device_pass.py`.)
 """
 
@@ -38,7 +38,7 @@ from delegraph.program.devices import CPU, Device, target_device
 __all__ = ["PropagateDevicePass"]
 
 _ORIGIN = ("stack_trace", "nn_module_stack")
-"""What of a call's `meta` says where in the user's model it comes from."""
+"""The entries of a call's `meta` that say where in the user's model it comes from."""
 
 
 class PropagateDevicePass(ExportedProgramPassBase):
@@ -73,6 +73,7 @@ class PropagateDevicePass(ExportedProgramPassBase):
         if not modules:
             return ExportedProgramPassResult(exported_program, False)
         signature = ResolvedSignature.of(exported_program)
+        # a value that is written back lies where its state lies, in the CPU's memory
         changed = {write_back.target for write_back in signature.write_backs}
         written = {write_back.source for write_back in signature.write_backs}
         inputs = {node for node in signature.inputs if node not in changed}
@@ -109,13 +110,14 @@ class PropagateDevicePass(ExportedProgramPassBase):
                     call.replace_input_with(argument, _copy(H2D_COPY, argument, call, device))
 
     def _fetch(self, call: Node, device: Device, outputs: Collection[Node]) -> None:
-        """Let what reads the results of `call` read them on the CPU."""
+        """Let the readers of the results of `call` read copies of them on the CPU."""
         for result in [user for user in call.users if isinstance(user.meta.get("val"), torch.Tensor)]:
             result.meta[DEVICE] = device
             returned = result in outputs and all(user.op == "output" for user in result.users)
             if self.enable_non_cpu_memory_planning and not (self.skip_d2h_for_method_outputs and returned):
                 with call.graph.inserting_after(result):
                     copied = _copy(D2H_COPY, result, call, CPU)
+                # all readers but the copy itself
                 result.replace_all_uses_with(copied, delete_user_cb=partial(is_not, copied))
 
 
@@ -150,7 +152,7 @@ def _check_one_reader(argument: Node, device: Device) -> None:
 
 
 def _copy(op: OpOverload, source: Node, call: Node, device: Device) -> Node:
-    """A copy, at the graph's point of insertion, of what `call` takes or gives."""
+    """A copy, at the graph's point of insertion, of `source`, which `call` takes or gives."""
     copied = source.graph.call_function(op, (source,))
     copied.meta = {"val": op(source.meta["val"])} | {key: call.meta[key] for key in _ORIGIN if key in call.meta}
     if device != CPU:
@@ -159,12 +161,12 @@ def _copy(op: OpOverload, source: Node, call: Node, device: Device) -> Node:
 
 
 def _leave_out_round_trips(module: GraphModule) -> None:
-    """A copy back to the device where a value came from is that value."""
+    """Replace each copy back to the device that its value came from by that value: h2d(d2h(v)) -> v."""
     for back in module.graph.find_nodes(op="call_function", target=H2D_COPY):
         fetched = back.args[0]
         there = fetched.args[0] if fetched.target == D2H_COPY else None
         if isinstance(there, Node) and device_of(there) == device_of(back):
             back.replace_all_uses_with(there)
             module.graph.erase_node(back)
-            if not fetched.users:
+            if not fetched.users:  # readers on the CPU still need it
                 module.graph.erase_node(fetched)

@@ -49,15 +49,16 @@ def _flatten_calls(module: GraphModule) -> None:
         if not lowered.is_flat:
             flat.setdefault(lowered, lowered.flat())
             _flatten(call, lowered)
-    for name, held in attributes(module).items():
-        if isinstance(held, LoweredBackendModule) and held in flat:
+    for name, value in attributes(module).items():
+        if isinstance(value, LoweredBackendModule) and value in flat:
             parent, _, attribute = name.rpartition(".")
-            setattr(module.get_submodule(parent), attribute, flat[held])
+            setattr(module.get_submodule(parent), attribute, flat[value])
 
 
 def _flatten(call: Node, lowered: LoweredBackendModule) -> None:
     reference, *arguments = call.args
     program, values = lowered.original_module, pytree.tree_leaves(call.meta["val"])
+    # positions in the flat tuple, in the structure of the old result: d["a"][1] -> positions["a"][1]
     readers = list(_readers(call, pytree.tree_unflatten(list(range(len(values))), program.call_spec.out_spec)))
     call.args = (reference, *flat_inputs(program, arguments))
     call.meta["val"] = tuple(values)
@@ -68,7 +69,7 @@ def _flatten(call: Node, lowered: LoweredBackendModule) -> None:
             element.meta = {**call.meta, "val": values[position]}
             for user in [user for user in node.users if user is not element]:
                 user.replace_input_with(node, element)
-    for node, _ in reversed(readers):
+    for node, _ in reversed(readers):  # elements of elements first
         if node is not call:
             call.graph.erase_node(node)
 

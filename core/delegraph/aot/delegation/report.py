@@ -1,4 +1,4 @@
-"""What lowering did: which node went where, and for every node that was left who declined it and why."""
+"""A report on lowering: which node went where, and for every node that was left who declined it and why."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class LoweringReport:
         return "\n\n".join([*blocks, *self._remarks()])
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """HTML for notebooks."""
         blocks = [
             notebook.paragraph(title) + "".join(map(notebook.table, tables)) for title, tables in self._sections()
         ]
@@ -166,7 +166,7 @@ def _method_report(name: str, delegated: Delegated, program: ExportedProgram) ->
 
 
 def _partitions(program: ExportedProgram, cut: Sequence[CutPartition]) -> Iterator[CutPartition]:
-    """What was cut out, and the delegates that stood in the exported model, which nobody cut out here."""
+    """The partitions that were cut out, and the delegates that stood in the exported model already."""
     yield from cut
     known = {id(partition.lowered_module) for partition in cut}
     for path, module in graph_modules(program.graph_module):
@@ -208,20 +208,20 @@ def _leftover_entry(node: Node, path: str, seen: Mapping[str, Mapping[str, Seque
 
 
 def _reason(name: str, operator: str, seen: Sequence[Seen]) -> str:
-    """What a partitioner said of a node: of the very operator if it saw that, else of the form in which it saw it."""
-    left = [one for one in seen if one.tag is None]
-    same = [one for one in left if one.operator == operator]
+    """A partitioner's reason for leaving a node: for its own operator if it saw that, else for the form that it saw."""
+    left = [entry for entry in seen if entry.tag is None]
+    same = [entry for entry in left if entry.operator == operator]
     if same:
-        one = next((one for one in same if one.name.rpartition(".")[2] == name), same[0])
-        return one.reason or "gave no reason"
+        closest = next((entry for entry in same if entry.name.rpartition(".")[2] == name), same[0])
+        return closest.reason or "gave no reason"
     if not left:
         return "took the rest of what it is a part of" if seen else "was not shown it: it was made later"
-    said = dict.fromkeys(f"as {one.operator}: {one.reason or 'gave no reason'}" for one in left)
+    said = dict.fromkeys(f"as {entry.operator}: {entry.reason or 'gave no reason'}" for entry in left)
     return "; ".join(said)
 
 
 def _asked(seen: Mapping[str, Mapping[str, Sequence[Seen]]]) -> dict[str, dict[str, tuple[Seen, ...]]]:
-    """By call of the source program: who was asked, and what the call was in that one's form."""
+    """By call of the source program: the partitioners that were asked, each with the call in the form that it saw."""
     asked: dict[str, dict[str, tuple[Seen, ...]]] = {}
     for who, by_call in seen.items():
         for call, answers in by_call.items():
@@ -239,7 +239,7 @@ def _module_path(node: Node) -> str:
 
 
 def suggestions(programs: Mapping[str, ExportedProgram], plugins: PluginRegistry) -> Iterator[Suggestion]:
-    """What each installed partitioner would take of these edge programs; found out by running it.
+    """The calls that each installed partitioner would take of these edge programs; it is run to find out.
 
     Those of a family, `family:member`, are for users who know what they ask for: nobody runs a dozen of them to see.
     """

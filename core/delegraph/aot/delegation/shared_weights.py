@@ -12,7 +12,7 @@
                 for method, programs in edge_programs.items()
             }
 
-What is compiled refers to a shared weight by its key; `init` finds its bytes in `context.named_data[key]`.
+The compiled blob refers to a shared weight by its key; `init` finds its bytes in `context.named_data[key]`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SharedWeights:
         return {name: key for name, key in self._keys[id(program)].items() if key in self._shared}
 
     def store(self, program: ExportedProgram) -> NamedDataStoreOutput:
-        """What `PreprocessResult.data_store_output` takes for the partition `program`: the weights, C-contiguous."""
+        """The `PreprocessResult.data_store_output` for the partition `program`: its shared weights, C-contiguous."""
         store, weights = NamedDataStore(), _weights(program)
         for name, key in self.keys(program).items():
             store.add_named_data(key, tensor_bytes(weights[name], range(weights[name].dim())), self._alignment)
@@ -78,7 +78,7 @@ class SharedWeights:
         }
 
     def _key(self, tensor: torch.Tensor) -> str:
-        """One tensor that several methods hold is hashed once."""
+        """The key of `tensor`, by a hash of its content; a tensor that several methods hold is hashed once."""
         place = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
         if place not in self._known:
             digest = hashlib.sha256(repr((tensor.dtype, tuple(tensor.shape))).encode())
@@ -90,4 +90,4 @@ class SharedWeights:
 def _weights(program: ExportedProgram) -> dict[str, torch.Tensor]:
     """The tensors that no run changes and no `.ptd` is to hold, by placeholder; a state is its partition's own."""
     constants = ResolvedSignature.of(program).constants
-    return {node.name: held.tensor for node, held in constants.items() if external_tag(node) is None}
+    return {node.name: stored.tensor for node, stored in constants.items() if external_tag(node) is None}

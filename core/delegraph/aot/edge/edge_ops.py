@@ -81,8 +81,8 @@ class EdgeOpOverload(OpOverload[..., Any]):
         name = out_variant(self._op).schema.overload_name or "default"
         if name not in self.overloadpacket.overloads():
             raise MissingOutVariant(missing_text(self._op))
-        found: OpOverload = getattr(self.overloadpacket, name)
-        return found
+        overload: OpOverload = getattr(self.overloadpacket, name)
+        return overload
 
 
 class BackendOpOverload(EdgeOpOverload):
@@ -182,14 +182,14 @@ exir_ops: Final = Operators()
 """`exir_ops.edge.<namespace>.<operator>.<overload>`; `exir_ops.backend` is for operators that backends' passes add."""
 
 _PACKETS: Final[dict[tuple[str, int], EdgeOpOverloadPacket]] = {}
-"""By dialect and the identity of torch's packet, which the entry keeps alive: a library may be defined anew."""
+"""Packets by dialect and the identity of torch's packet, which the entry keeps alive: a library may be defined anew."""
 
 
 def _packet(dialect: str, parent: OpOverloadPacket[..., Any]) -> EdgeOpOverloadPacket:
     packet = _PACKETS.get((dialect, id(parent)))
     if packet is None:
-        made = BackendOpOverloadPacket if dialect == "backend" else EdgeOpOverloadPacket
-        packet = made(parent._qualified_op_name, parent._qualified_op_name.partition("::")[2], parent)
+        kind = BackendOpOverloadPacket if dialect == "backend" else EdgeOpOverloadPacket
+        packet = kind(parent._qualified_op_name, parent._qualified_op_name.partition("::")[2], parent)
         _PACKETS[dialect, id(parent)] = packet
     return packet
 
@@ -198,14 +198,14 @@ def _looked_up(kind: type[EdgeOpOverload], name: str, overload: str) -> EdgeOpOv
     """The operator that was pickled."""
     namespace, _, op_name = name.partition("::")
     dialect = exir_ops.backend if issubclass(kind, BackendOpOverload) else exir_ops.edge
-    found: EdgeOpOverload = getattr(getattr(getattr(dialect, namespace), op_name), overload)
-    return found
+    op: EdgeOpOverload = getattr(getattr(getattr(dialect, namespace), op_name), overload)
+    return op
 
 
 def edge_operator(op: OpOverload) -> EdgeOpOverload:
     """`op` as edge programs call it."""
-    found: EdgeOpOverload = getattr(_packet("edge", op.overloadpacket), op._overloadname)
-    return found
+    edge_op: EdgeOpOverload = getattr(_packet("edge", op.overloadpacket), op._overloadname)
+    return edge_op
 
 
 _STAY_TORCHS: Final = frozenset(

@@ -50,10 +50,10 @@ def get_memory_format(dim_order: Sequence[int] | None) -> torch.memory_format:
     if dim_order is None:
         return torch.preserve_format
     order = tuple(dim_order)
-    found = torch.contiguous_format if order == tuple(range(len(order))) else _FORMATS.get(order)
-    if found is None:
+    memory_format = torch.contiguous_format if order == tuple(range(len(order))) else _FORMATS.get(order)
+    if memory_format is None:
         raise InvalidArgument(f"no memory format of torch has the dim order {list(order)}")
-    return found
+    return memory_format
 
 
 def keep_memory_formats(program: ExportedProgram) -> ExportedProgram:

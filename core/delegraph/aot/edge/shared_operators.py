@@ -22,7 +22,7 @@ def register_operators(
 ) -> tuple[torch.library.Library, ...]:
     """Define operators of `namespace` unless they are there. `their_definitions` is ExecuTorch's module that does.
 
-    What is returned has to be kept: torch unregisters operators and kernels when the library objects go.
+    Keep the returned libraries: torch unregisters operators and kernels when the library objects go.
     """
     if hasattr(getattr(torch.ops, namespace), next(iter(kernels))):
         return ()

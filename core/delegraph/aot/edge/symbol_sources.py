@@ -39,7 +39,7 @@ _ARITHMETIC: Final = frozenset(
         *(torch.sym_max, torch.sym_min, torch.sym_sum),
     }
 )
-"""What a size may be computed with: what every runtime has or `emission.symbolic_scalars` composes."""
+"""Functions that a size may be computed with: every runtime has them, or `emission.symbolic_scalars` composes them."""
 
 
 def read_sizes_early(graph: Graph) -> None:
@@ -54,7 +54,7 @@ def read_sizes_early(graph: Graph) -> None:
 
 @dataclass(slots=True)
 class _Sizes:
-    """What is known so far: where each symbol can be read, and the node that has each size."""
+    """The sizes known so far: where each symbol can be read (input, dim), and the node that has each size."""
 
     inputs: dict[sympy.Expr, tuple[Node, int | None]] = field(default_factory=dict)
     known: dict[sympy.Expr, Node] = field(default_factory=dict)
@@ -86,8 +86,8 @@ class _Sizes:
             node.graph.erase_node(node)
 
     def _computed(self, size: sympy.Expr, node: Node) -> Node | None:
-        """The node before `node` that computes `size` from the inputs' sizes; None where they do not tell it, or only
-        in a way that a runtime lacks."""
+        """A new node before `node` that computes `size` from the inputs' sizes; None where they do not tell it, or only
+        by functions that a runtime lacks."""
         if isinstance(size, sympy.Symbol) or not all(s in self.inputs or s in self.known for s in size.free_symbols):
             return None
         graph = node.graph
@@ -98,19 +98,19 @@ class _Sizes:
                 result = _interpreted(size, symbols, graph)
             except (NotImplementedError, KeyError, TypeError):
                 result = None
-        made = [made for made in graph.nodes if made not in before and made.target != _SYM_SIZE]
-        if result is None or not all(one.target in _ARITHMETIC for one in made):
-            for one in reversed(made):
-                graph.erase_node(one)
+        added = [new for new in graph.nodes if new not in before and new.target != _SYM_SIZE]
+        if result is None or not all(new.target in _ARITHMETIC for new in added):
+            for call in reversed(added):  # users before what they use
+                graph.erase_node(call)
             return None
-        for one in made:
-            first = self.calls.setdefault((one.target, one.args), one)
-            if first is one:
-                _complete(one, node, size)
-            else:
-                one.replace_all_uses_with(first)
-                graph.erase_node(one)
-                result = first if one is result else result
+        for call in added:
+            first = self.calls.setdefault((call.target, call.args), call)
+            if first is call:
+                _complete(call, node, size)
+            else:  # the same arithmetic was done before
+                call.replace_all_uses_with(first)
+                graph.erase_node(call)
+                result = first if call is result else result
         self.known[size] = result
         return result
 

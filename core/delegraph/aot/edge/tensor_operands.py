@@ -10,7 +10,7 @@
 
 Equal constants are one. A body of control flow cannot have constants, and fills a tensor instead: `full([], 2)`.
 ExecuTorch (`exir/passes/scalar_to_tensor_pass.py`, `remove_mixed_type_operators.py`) casts its constants in the graph;
-here they are made in the dtype that is wanted. `passes.number_operands` undoes this for what stays on kernels.
+here they are made in the dtype of the computation. `passes.number_operands` undoes this for calls that stay on kernels.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ class TensorOperands:
         op = node.target
         assert isinstance(op, OpOverload)
         for position, argument in enumerate(op._schema.arguments):
-            given = position < len(node.args)
-            if str(argument.type) not in _TENSORS or not (given or argument.name in node.kwargs):
+            is_positional = position < len(node.args)
+            if str(argument.type) not in _TENSORS or not (is_positional or argument.name in node.kwargs):
                 continue
-            value = node.args[position] if given else node.kwargs[argument.name]
+            value = node.args[position] if is_positional else node.kwargs[argument.name]
             operand = self._operand(node, op, argument.name, value, is_body)
             if operand is value:
                 continue
-            if given:
+            if is_positional:
                 node.update_arg(position, operand)
             else:
                 node.update_kwarg(argument.name, operand)
@@ -106,7 +106,7 @@ class TensorOperands:
                 yield operand
 
     def _operand(self, node: Node, op: OpOverload, name: str, value: Any, is_body: bool) -> Any:
-        """What stands for the argument `value`: itself where it is as it should be."""
+        """The operand for the argument `value`: a constant, a cast, or `value` itself where its dtype is right."""
         dtype = node.meta["val"].dtype if op in ONE_DTYPE else None
         if isinstance(value, _NUMBERS):
             dtype = dtype or _dtype_beside(node, value)
@@ -120,7 +120,7 @@ class TensorOperands:
 
     def _constant(self, number: complex, dtype: torch.dtype) -> Node:
         key = _key(number, dtype)
-        if key not in self._lifted:
+        if key not in self._lifted:  # in front of the first input, where torch's signatures have constants
             name = self._unused_name()
             graph = self.program.graph
             with graph.inserting_before(self._first_input or next(iter(graph.nodes))), self.mode:
@@ -146,7 +146,7 @@ class TensorOperands:
 
     def _filled(self, node: Node, name: str, number: complex, dtype: torch.dtype) -> Node:
         filled = self._call(node, name, aten.full.default, ([], number), dtype)
-        filled.meta[OPERAND] = number  # which a partition knows that has the tensor for an input
+        filled.meta[OPERAND] = number  # a partition that has the tensor for an input still knows the number
         return filled
 
     def _call(self, node: Node, name: str, op: OpOverload, args: tuple[Any, ...], dtype: torch.dtype) -> Node:

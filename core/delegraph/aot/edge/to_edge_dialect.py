@@ -5,7 +5,7 @@ dtype for the operands of arithmetic (`tensor_operands.py`), no assertions, no v
 every copy and every empty tensor names (ExecuTorch: `exir/passes/memory_format_ops_pass.py`). The graph is edited in
 place; a fake value is computed again only where a layout changed.
 
-A view of another layout becomes a copy, which is contiguous. What keeps its input's layout follows it:
+A view of another layout becomes a copy, which is contiguous. Calls that keep their input's layout follow it:
 
     before, x [3, 4]                            after
     v = permute(x, [1, 0])     strides (1, 4)   v = permute_copy(x, [1, 0])     strides (3, 1)
@@ -70,7 +70,7 @@ class _EdgeRewriter:
         graph = module.graph
         for body in bodies(module).values():
             self.rewrite(body, is_body=True)
-        changed: set[Node] = set()
+        changed: set[Node] = set()  # nodes whose layout is no longer the exported one: their users are computed again
         for node in list(graph.nodes):
             if isinstance(node.target, OpOverload):
                 self._rewrite_call(node, node.target, changed, is_body)
@@ -125,7 +125,10 @@ class _EdgeRewriter:
 
 
 def _let_quantized_stand(dequantized: Node) -> None:
-    """Without the operator between them, `quantize, dequantize, quantize` with the same parameters is the first."""
+    """Without the no-op between them, a value is quantized twice alike: the first codes stand for the second.
+
+    q = quantize(x, …);  d = dequantize(q, …);  r = quantize(d, …)        ->        r = q
+    """
     op = dequantized.target
     if not isinstance(op, OpOverload) or not op.name().startswith("quantized_decomposed::dequantize_"):
         return

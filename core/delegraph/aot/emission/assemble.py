@@ -72,7 +72,7 @@ def _program(planned: PlannedProgram, named: NamedDataStoreOutput) -> Program:
 
 
 def _contracts(methods: tuple[EmittedMethod, ...]) -> dict[str, NamedData]:
-    """What the methods' inputs have to be, as named data."""
+    """The contracts of the methods' inputs, as named data."""
     contracts = {method.name: method.contract for method in methods}
     return {CONTRACT_KEY: NamedData(write_contracts(contracts))} if contracts else {}
 
@@ -109,7 +109,7 @@ def _delegate_info(lowered: LoweredBackendModule) -> DelegateInfo:
 
 
 def _named_data(methods: tuple[EmittedMethod, ...]) -> NamedDataStoreOutput:
-    """What the delegates share by key, each content once."""
+    """The data that delegates share by key, each content once."""
     store = NamedDataStore()
     for lowered in _lowered(methods):
         if lowered.named_data_store_output is None:
@@ -144,7 +144,7 @@ def _tensor_data(
 
 
 def _with_origin(program: Program, files: Mapping[str, FlatTensor]) -> tuple[Program, dict[str, FlatTensor]]:
-    """The program and its `.ptd` files, each with what tells whether they belong together."""
+    """The program and its `.ptd` files, each with an origin by which loading tells whether they belong together."""
     weights = {
         key: WeightMark(str(entry.tensor_layout or "a blob"), digest([entry.data]))
         for file in files.values()

@@ -38,7 +38,7 @@ def method_contract(
         for pairs in (inputs.items(), outputs)
     )
     parameters = _parameters(program)
-    if not any(isinstance(dim, DimRange) for one in dims for dim in one or ()):
+    if not any(isinstance(dim, DimRange) for shape in dims for dim in shape or ()):
         return MethodContract(parameters)
     unchecked: list[str] = []
     relations = [*_relations_of_sizes(nodes, dims, unchecked)]
@@ -67,7 +67,7 @@ def _parameters(program: ExportedProgram) -> tuple[str, ...]:
 
 
 def _names_of_symbols(inputs: Iterable[Node]) -> dict[Any, str]:
-    """What the user called the dims, by the expressions that they became."""
+    """The user's names of the dims, by the expressions that they became."""
     return {
         node.meta["val"].shape[position].node.expr: name
         for node in inputs
@@ -86,14 +86,14 @@ def _dims(node: Node, record: Value, ranges: Mapping[Any, Any], names: Mapping[A
 
 
 def _low(size: torch.SymInt, ranges: Mapping[Any, Any]) -> int:
-    """The least size. A bound of 2 is what tracing supposes of every size, and nothing that the model needs."""
-    found = ranges.get(size.node.expr)
-    lower = found.lower if found is not None else sympy.Integer(0)
+    """The least size. A bound of 2 is 0 here: tracing assumes it of every size, whatever the model needs."""
+    limits = ranges.get(size.node.expr)
+    lower = limits.lower if limits is not None else sympy.Integer(0)
     return int(lower) if lower.is_Integer and (lower > 2 or lower == 1) else 0
 
 
 def _implied(relation: Expression, dims: Sequence[Dims | None]) -> bool:
-    """Whether the ranges say it already, as `x.shape[0] >= 4` of a dim in 4..16."""
+    """Whether the ranges imply `relation`, as `x.shape[0] >= 4` of a dim in 4..16."""
     if isinstance(relation, int) or len(relation) != 3:
         return False
     compare, left, bound = relation
@@ -113,16 +113,17 @@ def _relations_of_sizes(
 ) -> Iterator[Expression]:
     """Equal symbols are equal sizes; an expression of symbols is a size that follows from others.
 
-    A symbol that no size is, `s0` of `2*s0`, is solved for, and what it is solved from has to be divisible. What can't
-    be said is added to `unchecked`.
+    A symbol that is no size itself, `s0` of `2*s0`, is solved for: size % 2 == 0, s0 = size // 2. Relations that cannot
+    be expressed are added to `unchecked`.
     """
     sizes = [
         (("size", index, position), inputs[index].meta["val"].shape[position].node.expr)
-        for index, one in enumerate(dims)
-        for position, dim in enumerate(one or ())
+        for index, shape in enumerate(dims)
+        for position, dim in enumerate(shape or ())
         if isinstance(dim, DimRange)
     ]
     known: dict[sympy.Symbol, Expression] = {}
+    # sizes that are a symbol by themselves come first, so that the others are computed from them
     for size, expression in sorted(sizes, key=lambda item: not item[1].is_Symbol):
         missing = [symbol for symbol in expression.free_symbols if symbol not in known]
         if not missing:
@@ -133,7 +134,7 @@ def _relations_of_sizes(
         elif expression.is_Symbol:
             known[expression] = size
         elif len(missing) == 1 and (line := _line(expression, missing[0])) is not None:
-            factor, offset = line
+            factor, offset = line  # size = factor * symbol + offset
             rest: Expression = ("-", size, offset) if offset else size
             if factor != 1:
                 yield ("==", ("%", rest, factor), 0)

@@ -63,15 +63,16 @@ def _emit_scan(
     slices = _slices(inner, skip=len(init), count=len(xs))
     counter, rounds, zero = table.variable(0), table.variable(0), builder.constant(0)
     builder.kernel(SYM_SIZE, [outer.index(xs[0]), zero, rounds])
-    builder.prim_into("sub", [counter, counter], counter)
+    builder.prim_into("sub", [counter, counter], counter)  # 0 again, should the method run twice
     head = builder.here
     to_end = builder.jump_if_false(builder.prim("lt", [counter, rounds], True))
     for source, part in zip(xs, slices, strict=True):
-        builder.kernel(SELECT, [outer.index(source), zero, counter, part, part])
+        builder.kernel(SELECT, [outer.index(source), zero, counter, part, part])  # out, then the return slot
     rows = _run(inner, [*carries, *slices, *(outer.value(value) for value in additional)])
     builder.node = node
     for stack, row in zip(stacked, rows[len(init) :], strict=True):
         builder.kernel(COPY_INDEX, [stack, row, counter])
+    # after the rows are stacked: a row may be a carried value, which is overwritten here
     _set_all(inner, _detached(inner, rows[: len(init)], carries), carries)
     builder.prim_into("add", [counter, builder.constant(1)], counter)
     builder.jump(head)
@@ -124,7 +125,7 @@ def _emit_body(outer: GraphEmitter, reference: Any, inputs: Sequence[NodeValue],
     for output, target in zip(output_values(inner.module.graph), targets, strict=True):
         producer = output_producer(output)
         if producer is not None:
-            inner.destinations.setdefault(producer, target)
+            inner.destinations.setdefault(producer, target)  # a value that is two outputs is copied for the second
     results = _run(inner, inputs)
     pairs = [(result, target) for result, target in zip(results, targets, strict=True) if result != target]
     _set_all(inner, [result for result, _ in pairs], [target for _, target in pairs])
@@ -149,7 +150,10 @@ def _set_all(emitter: GraphEmitter, sources: Sequence[Any], targets: Sequence[in
 
 
 def _detached(inner: GraphEmitter, results: Sequence[int], carries: Sequence[int]) -> list[int]:
-    """`results`, with those copied away that another carried value's update would overwrite before they are read."""
+    """`results`, with those copied away that another carried value's update would overwrite before they are read.
+
+    body(a, b) -> (b, a)        a <- b; b <- a  would lose a        t = clone(b), u = clone(a); a <- t; b <- u
+    """
     table, builder = inner.builder.table, inner.builder
     roots = {table.root(carry) for carry in carries}
     detached = list(results)

@@ -22,10 +22,10 @@ def external_tag(config: ExecutorchBackendConfig, signature: ResolvedSignature) 
     trained = {node.name for node in signature.trained} if config.external_mutable_weights else set()
     kept = {
         node.name
-        for node, held in signature.constants.items()
-        if held.is_lifted or not held.is_persistent or _is_scheme(node, held)
+        for node, weight in signature.constants.items()
+        if weight.is_lifted or not weight.is_persistent or _is_scheme(node, weight)
     }
-    names = {node.name: held.name for node, held in signature.constants.items()}
+    names = {node.name: weight.name for node, weight in signature.constants.items()}
     chosen = config.external_constants
 
     def tag(node: Node) -> str | None:
@@ -43,12 +43,12 @@ def external_tag(config: ExecutorchBackendConfig, signature: ResolvedSignature) 
     return tag
 
 
-def _is_scheme(node: Node, held: HeldTensor) -> bool:
+def _is_scheme(node: Node, weight: HeldTensor) -> bool:
     """Whether it is read as the zero points of quantize and dequantize calls alone, and all of them are the same."""
     read_as = {name for user in node.users for name in _names_of(node, user)}
     if not read_as or not read_as <= {"zero_point", "zero_points"}:
         return False
-    return held.tensor.numel() > 0 and bool(torch.all(held.tensor == held.tensor.reshape(-1)[0]))
+    return weight.tensor.numel() > 0 and bool(torch.all(weight.tensor == weight.tensor.reshape(-1)[0]))
 
 
 def _names_of(argument: Node, call: Node) -> Iterator[str]:
@@ -58,5 +58,5 @@ def _names_of(argument: Node, call: Node) -> Iterator[str]:
         yield ""
         return
     parameters = (parameter.name for parameter in target._schema.arguments)
-    given = {**dict(zip(parameters, call.args, strict=False)), **call.kwargs}
-    yield from (name for name, value in given.items() if value is argument)
+    arguments = {**dict(zip(parameters, call.args, strict=False)), **call.kwargs}
+    yield from (name for name, value in arguments.items() if value is argument)

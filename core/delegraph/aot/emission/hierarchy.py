@@ -29,7 +29,7 @@ __all__ = ["Placement", "aligned_planner", "check_patterns", "place_tensors"]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What decides where a method's tensors go: who is placed by hand, on which device and how often used each is."""
+    """Where a method's tensors go: the memory of those that are placed by hand, and each one's device and uses."""
 
     by_hand: Mapping[int, int]
     devices: Mapping[int, Device]
@@ -52,9 +52,9 @@ def place_tensors(
 ) -> list[Lifetime]:
     """The lifetimes, each with the id of its memory. `planner` says what fits."""
     chosen = dict(placement.by_hand)
-    for device in sorted({placement.devices[one.id] for one in lifetimes}):
+    for device in sorted({placement.devices[lifetime.id] for lifetime in lifetimes}):
         ids = [i for i, memory in enumerate(hierarchy.memories, 1) if memory.device == device]
-        here = [one for one in lifetimes if placement.devices[one.id] == device]
+        here = [lifetime for lifetime in lifetimes if placement.devices[lifetime.id] == device]
         if not ids:
             continue
         if hierarchy.policy == "by_hand":
@@ -64,8 +64,8 @@ def place_tensors(
             rest = ids[-1]
             for memory_id in ids[:-1]:
                 chosen |= _taken(here, chosen, memory_id, hierarchy.memories[memory_id - 1], placement.uses, planner)
-        chosen |= {one.id: rest for one in here if one.id not in chosen}
-    return [replace(one, memory_id=chosen.get(one.id, one.memory_id)) for one in lifetimes]
+        chosen |= {lifetime.id: rest for lifetime in here if lifetime.id not in chosen}
+    return [replace(lifetime, memory_id=chosen.get(lifetime.id, lifetime.memory_id)) for lifetime in lifetimes]
 
 
 def _taken(
@@ -76,36 +76,37 @@ def _taken(
     uses: Mapping[int, int],
     planner: MemoryPlanner,
 ) -> dict[int, int]:
-    """Those that `memory` takes of the tensors that have no place yet."""
-    placed = [one for one in lifetimes if chosen.get(one.id) == memory_id]
-    free = [one for one in lifetimes if one.id not in chosen]
-    free.sort(key=lambda one: (-uses.get(one.id, 0) / (one.last - one.first + 1), one.nbytes, one.id))
+    """The tensors without a place that `memory` takes, with its id."""
+    placed = [tensor for tensor in lifetimes if chosen.get(tensor.id) == memory_id]
+    free = [tensor for tensor in lifetimes if tensor.id not in chosen]
+    free.sort(key=lambda tensor: (-uses.get(tensor.id, 0) / (tensor.last - tensor.first + 1), tensor.nbytes, tensor.id))
     if memory.nbytes is None:
-        return dict.fromkeys((one.id for one in free), memory_id)
+        return dict.fromkeys((tensor.id for tensor in free), memory_id)
     alive: dict[int, int] = defaultdict(int)
-    for one in placed:
-        _add(alive, one, memory.alignment)
+    for lifetime in placed:
+        _add(alive, lifetime, memory.alignment)
     taken: list[Lifetime] = []
-    for one in free:
-        most = max(alive[step] for step in range(one.first, one.last + 1))
-        if most + _aligned(one.nbytes, memory.alignment) <= memory.nbytes:
-            taken.append(one)
-            _add(alive, one, memory.alignment)
-    return dict.fromkeys((one.id for one in _that_fit(placed, taken, memory, planner)), memory_id)
+    for lifetime in free:
+        most = max(alive[step] for step in range(lifetime.first, lifetime.last + 1))
+        if most + _aligned(lifetime.nbytes, memory.alignment) <= memory.nbytes:
+            taken.append(lifetime)
+            _add(alive, lifetime, memory.alignment)
+    return dict.fromkeys((tensor.id for tensor in _that_fit(placed, taken, memory, planner)), memory_id)
 
 
 def _that_fit(
     placed: Sequence[Lifetime], taken: Sequence[Lifetime], memory: Memory, planner: MemoryPlanner
 ) -> Sequence[Lifetime]:
-    """`taken` without what the planner puts behind the end of `memory`."""
+    """`taken` without the tensors that the planner puts behind the end of `memory`."""
     assert memory.nbytes is not None
     while taken:
-        both = [replace(one, memory_id=1) for one in (*placed, *taken)]
+        both = [replace(lifetime, memory_id=1) for lifetime in (*placed, *taken)]
         plan = planner(both, memory.alignment)
         if plan.buffer_sizes[1] <= memory.nbytes:
             break
-        ends = {one.id: offset + one.nbytes for one, offset in zip(both, plan.offsets, strict=True)}
-        fitting = [one for one in taken if ends[one.id] <= memory.nbytes]
+        ends = {lifetime.id: offset + lifetime.nbytes for lifetime, offset in zip(both, plan.offsets, strict=True)}
+        fitting = [lifetime for lifetime in taken if ends[lifetime.id] <= memory.nbytes]
+        # where all taken ones fit, a placed one lies behind the end: the least used makes room
         taken = fitting if len(fitting) < len(taken) else taken[:-1]
     return taken
 
@@ -115,10 +116,10 @@ def aligned_planner(planner: MemoryPlanner, hierarchy: MemoryHierarchy) -> Memor
 
     def plan(lifetimes: Sequence[Lifetime], alignment: int) -> Plan:
         offsets = [0] * len(lifetimes)
-        sizes = [0] * (max((one.memory_id for one in lifetimes), default=1) + 1)
+        sizes = [0] * (max((lifetime.memory_id for lifetime in lifetimes), default=1) + 1)
         lower_bound = 0
-        for memory_id in sorted({one.memory_id for one in lifetimes}):
-            indices = [i for i, one in enumerate(lifetimes) if one.memory_id == memory_id]
+        for memory_id in sorted({lifetime.memory_id for lifetime in lifetimes}):
+            indices = [i for i, lifetime in enumerate(lifetimes) if lifetime.memory_id == memory_id]
             own = hierarchy.memories[memory_id - 1].alignment if memory_id <= len(hierarchy.memories) else 1
             part = planner([lifetimes[i] for i in indices], max(alignment, own))
             sizes[memory_id] = part.buffer_sizes[memory_id]
@@ -157,7 +158,8 @@ def _names(method: EmittedMethod) -> Iterable[tuple[str, int]]:
 def _by_hand(
     method: EmittedMethod, hierarchy: MemoryHierarchy, devices: Mapping[int, Device]
 ) -> Iterable[tuple[int, int]]:
-    """What patterns place, the first that matches counting, then what nodes' `meta["memory_id"]` do."""
+    """(value, memory) of the tensors that patterns place, by the first that matches, then of those that nodes'
+    `meta["memory_id"]` place."""
     for name, index in _names(method):
         memory = next((m for pattern, m in hierarchy.place.items() if fnmatchcase(name, pattern)), None)
         if memory is not None and index in devices:
@@ -165,10 +167,10 @@ def _by_hand(
             _check_device(name, devices[index], hierarchy, memory_id)
             yield index, memory_id
     for (node, position), index in method.node_values.items():
-        wanted = node.meta.get("memory_id")
-        if wanted is None or index not in devices:
+        ids = node.meta.get("memory_id")
+        if ids is None or index not in devices:
             continue
-        memory_id = int(wanted[position] if isinstance(wanted, (tuple, list)) else wanted)
+        memory_id = int(ids[position] if isinstance(ids, (tuple, list)) else ids)
         if memory_id > len(hierarchy.memories):
             raise LoweringError(
                 f"meta['memory_id'] is {memory_id}, and the memory hierarchy has {len(hierarchy.memories)} memories",
@@ -187,9 +189,9 @@ def _check_device(name: str, device: Device, hierarchy: MemoryHierarchy, memory_
         )
 
 
-def _add(alive: dict[int, int], one: Lifetime, alignment: int) -> None:
-    for step in range(one.first, one.last + 1):
-        alive[step] += _aligned(one.nbytes, alignment)
+def _add(alive: dict[int, int], lifetime: Lifetime, alignment: int) -> None:
+    for step in range(lifetime.first, lifetime.last + 1):
+        alive[step] += _aligned(lifetime.nbytes, alignment)
 
 
 def _aligned(nbytes: int, alignment: int) -> int:

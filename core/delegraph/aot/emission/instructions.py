@@ -32,7 +32,7 @@ COPY_: Final = Operator("aten::copy_")
 
 @dataclass(slots=True)
 class ProgramData:
-    """What the methods of a program share: constants and initial states, each content once."""
+    """The data that the methods of a program share: constants and initial states, each content once."""
 
     constants: ConstantPool = field(default_factory=ConstantPool)
     mutable_data: ConstantPool = field(default_factory=ConstantPool)
@@ -41,8 +41,8 @@ class ProgramData:
 
 
 class DelegateInfo(TypedDict):
-    """Which delegate an instruction calls, how its backend's ids map to debug handles, and what else the backend said
-    of it (`PreprocessResult._delegate_info_meta`), if anything. An ETRecord has the first two."""
+    """The delegate that an instruction calls, its backend's ids by debug handles, and the backend's further information
+    (`PreprocessResult._delegate_info_meta`), if any. An ETRecord has the first two."""
 
     name: str
     delegate_map: dict[Any, Sequence[int]]
@@ -63,10 +63,10 @@ class MethodBuilder:
         self.delegates: list[LoweredBackendModule] = []
         self._delegate_indices: dict[int, int] = {}
         self.delegate_calls: dict[int, LoweredBackendModule] = {}
-        """By instruction."""
+        """The delegate that each call instruction calls."""
         self.node: Node | None = None
         self.graphs: list[dict[Node, Any]] = []
-        """What each graph's nodes became, one mapping for the method's graph and for each body that was emitted."""
+        """The values of each graph's nodes, one mapping for the method's graph and for each body that was emitted."""
 
     # ---- calls -----------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class MethodBuilder:
         return result
 
     def prim_into(self, name: str, args: Sequence[int], result: int) -> None:
-        """The same into a scalar that exists."""
+        """Write the result of `executorch_prim::<name>.Scalar` into the scalar `result`."""
         self.kernel(Operator(f"executorch_prim::{name}", "Scalar"), [*args, result])
 
     def constant(self, value: Any) -> int:

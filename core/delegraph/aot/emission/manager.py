@@ -56,7 +56,7 @@ class ExecutorchProgramManager:
         return f"ExecutorchProgramManager({self.executorch_program}{files})"
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """HTML for notebooks."""
         return program_html(self.executorch_program)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ExecutorchProgramManager:
@@ -81,8 +81,7 @@ class ExecutorchProgramManager:
         return self.exported_programs[method_name]
 
     def get_etrecord(self) -> ETRecord:
-        """What an Inspector needs to know of the lowering. Raises `ETRecordError` unless `generate_etrecord` asked for
-        it."""
+        """The ETRecord of the lowering. Raises `ETRecordError` unless `generate_etrecord` asked for it."""
         if self._etrecord is None:
             raise ETRecordError("ETRecord was not generated; lower with generate_etrecord=True")
         return self._etrecord

@@ -53,7 +53,7 @@ def plan_memory(
     asked = tuple(lifetimes(method, memories))
     if hierarchy is not None:
         planner = aligned_planner(planner, hierarchy)
-        lying = {index: one.device for index, one in table.planned.items()}
+        lying = {index: planned.device for index, planned in table.planned.items()}
         asked = tuple(place_tensors(asked, Placement.of(method, hierarchy, lying), hierarchy, planner))
     devices = tuple(_devices(asked, table))
     answer = planning.plan(MethodMemory(method.name, method.program, asked, method.node_values, devices), planner)
@@ -109,7 +109,7 @@ def load_planner(planner: str | MemoryPlanner, registry: PluginRegistry) -> Memo
 
 
 def lifetimes(method: EmittedMethod, memories: Mapping[Device, int] = MappingProxyType({})) -> list[Lifetime]:
-    """From the instruction that first writes a planned tensor to the last that uses it, views of it included.
+    """Lifetimes: from the instruction that first writes a planned tensor to the last that uses it, or a view of it.
 
     States are alive always; for the rest see `live_ranges`. `memories` are those of devices.
     """
@@ -131,17 +131,22 @@ def _device_memories(table: MethodValues, shared: SharedMemory, hierarchy: Memor
     """A memory for each device but the CPU, behind the CPU's own and those that are described."""
     planned = table.planned.values()
     described = len(hierarchy.memories) if hierarchy is not None else 1
-    own = (one.memory_id for one in planned)
-    last = max([described, *own, *(shared.memory_id for one in planned if one.shared_name)])
-    devices = {one.device for one in planned} - {CPU}
+    own = (tensor.memory_id for tensor in planned)
+    last = max([described, *own, *(shared.memory_id for tensor in planned if tensor.shared_name)])
+    devices = {tensor.device for tensor in planned} - {CPU}
     return {device: last + position for position, device in enumerate(sorted(devices), 1)}
 
 
 def _devices(lifetimes: Sequence[Lifetime], table: MethodValues) -> Iterator[NonConstBufferDevice]:
     """The memories that are not the CPU's."""
-    found = {one.memory_id: table.planned[one.id].device for one in lifetimes if table.planned[one.id].device != CPU}
+    devices = {
+        lifetime.memory_id: table.planned[lifetime.id].device
+        for lifetime in lifetimes
+        if table.planned[lifetime.id].device != CPU
+    }
     yield from (
-        NonConstBufferDevice(memory_id, found[memory_id].type, found[memory_id].index) for memory_id in sorted(found)
+        NonConstBufferDevice(memory_id, devices[memory_id].type, devices[memory_id].index)
+        for memory_id in sorted(devices)
     )
 
 
@@ -154,11 +159,11 @@ def _placed(table: MethodValues, places: Mapping[int, AllocationDetails]) -> Ite
         yield value
 
 
-def _check_answer(method: str, wanted: Sequence[Lifetime], answer: MethodPlan, planning: MemoryPlanningPass) -> None:
-    """A planner may be anybody's: what it says is checked where a mistake would be silent memory corruption."""
+def _check_answer(method: str, asked: Sequence[Lifetime], answer: MethodPlan, planning: MemoryPlanningPass) -> None:
+    """Raise `PluginError` for an unsound plan: a planner may be anybody's, and its mistakes would corrupt memory."""
     check = check_places if planning.allow_lifetime_and_storage_overlap else check_plan
     try:
-        if [lifetime.id for lifetime in answer.lifetimes] != [lifetime.id for lifetime in wanted]:
+        if [lifetime.id for lifetime in answer.lifetimes] != [lifetime.id for lifetime in asked]:
             raise PlanError("it has other tensors than were asked for, or another order of them")
         check(answer.lifetimes, answer.plan, planning.alignment)
     except PlanError as error:
@@ -168,16 +173,16 @@ def _check_answer(method: str, wanted: Sequence[Lifetime], answer: MethodPlan, p
 
 
 def _check_devices(method: str, table: MethodValues, answer: MethodPlan, shared: SharedMemory) -> None:
-    """What lies on a device has to lie in its memory, and nothing else there."""
-    found = memory_devices(answer.devices)
+    """Raise `PluginError` unless tensors on a device lie in its memory, and no others do."""
+    devices = memory_devices(answer.devices)
     places = {lifetime.id: lifetime.memory_id for lifetime in answer.lifetimes}
-    places |= {index: shared.memory_id for index, one in table.planned.items() if one.shared_name is not None}
+    places |= {index: shared.memory_id for index, planned in table.planned.items() if planned.shared_name is not None}
     for index, memory_id in places.items():
-        device, given = table.planned[index].device, found.get(memory_id, CPU)
-        if given != device:
+        device, actual = table.planned[index].device, devices.get(memory_id, CPU)
+        if actual != device:
             raise PluginError(
                 f"method {method!r}: the memory planning pass puts value {index}, which lies on {device}, into memory"
-                f" {memory_id}, which is on {given}; keep the memories of devices apart, as MethodMemory.devices says"
+                f" {memory_id}, which is on {actual}; keep the memories of devices apart, as MethodMemory.devices says"
             )
 
 

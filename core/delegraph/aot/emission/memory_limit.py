@@ -26,10 +26,13 @@ def check_limits(
         needed = plan.buffer_sizes[memory_id] if memory_id < len(plan.buffer_sizes) else 0
         if memory.nbytes is None or needed <= memory.nbytes:
             continue
-        here = [one for one in lifetimes if one.memory_id == memory_id]
+        here = [lifetime for lifetime in lifetimes if lifetime.memory_id == memory_id]
         step, most = _peak(here)
-        alive = sorted((one for one in here if one.first <= step <= one.last), key=lambda one: -one.nbytes)
-        listed = [_line(method, one) for one in alive[:_SHOWN]]
+        alive = sorted(
+            (lifetime for lifetime in here if lifetime.first <= step <= lifetime.last),
+            key=lambda lifetime: -lifetime.nbytes,
+        )
+        listed = [_line(method, lifetime) for lifetime in alive[:_SHOWN]]
         more = [f"    and {len(alive) - _SHOWN} more"] if len(alive) > _SHOWN else []
         raise LoweringError(
             "\n".join(
@@ -46,20 +49,23 @@ def check_limits(
 
 def _peak(lifetimes: Sequence[Lifetime]) -> tuple[int, int]:
     """The first step at which the most bytes are alive, and how many."""
-    steps = sorted({one.first for one in lifetimes})
-    alive = {step: sum(one.nbytes for one in lifetimes if one.first <= step <= one.last) for step in steps}
+    steps = sorted({lifetime.first for lifetime in lifetimes})
+    alive = {
+        step: sum(lifetime.nbytes for lifetime in lifetimes if lifetime.first <= step <= lifetime.last)
+        for step in steps
+    }
     step = max(steps, key=lambda step: (alive[step], -step))
     return step, alive[step]
 
 
-def _line(method: EmittedMethod, one: Lifetime) -> str:
+def _line(method: EmittedMethod, lifetime: Lifetime) -> str:
     """`1,024 bytes  relu (net.py:7, in forward: …)`; copies that emission has made have no node."""
-    nodes = [node for (node, _), index in method.node_values.items() if index == one.id and part_of(node) is None]
+    nodes = [node for (node, _), index in method.node_values.items() if index == lifetime.id and part_of(node) is None]
     node = next((node for node in nodes if memory_use(node) is MemoryUse.WHOLE), next(iter(nodes), None))
-    info = getattr(method.builder.table.values[one.id], "extra_tensor_info", None)
+    info = getattr(method.builder.table.values[lifetime.id], "extra_tensor_info", None)
     name = (info.fully_qualified_name if info else None) or (node.name if node is not None else "a copy")
     where = user_location(node) if node is not None else None
-    return f"    {one.nbytes:>13,} bytes  {name}" + (f" ({where})" if where else "")
+    return f"    {lifetime.nbytes:>13,} bytes  {name}" + (f" ({where})" if where else "")
 
 
 def _when(step: int, method: EmittedMethod) -> str:

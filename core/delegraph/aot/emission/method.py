@@ -48,7 +48,7 @@ ExternalTag: TypeAlias = Callable[[Node], "str | None"]
 
 @dataclass(frozen=True, slots=True)
 class MethodOptions:
-    """What of the configuration shapes a method's values."""
+    """The options of the configuration that shape a method's values."""
 
     alloc_graph_input: bool = True
     alloc_graph_output: bool = True
@@ -74,13 +74,13 @@ class EmittedMethod:
     @property
     def node_values(self) -> dict[tuple[Node, int], int]:
         """Which value's memory holds a result of a node: (node, position) -> value index."""
-        found: dict[tuple[Node, int], int] = {}
+        roots: dict[tuple[Node, int], int] = {}
         for values in self.builder.graphs:
             for node, value in values.items():
                 for position, index in enumerate(value if isinstance(value, tuple) else (value,)):
                     if isinstance(index, int) and self.builder.table.is_tensor(index):
-                        found[node, position] = self.builder.table.root(index)
-        return found
+                        roots[node, position] = self.builder.table.root(index)
+        return roots
 
 
 def emit_method(method: MethodGraph, data: ProgramData, options: MethodOptions) -> EmittedMethod:
@@ -150,24 +150,24 @@ class _MethodEmitter(GraphEmitter):
             return self._external(tag, state, planned)
         extra = named if self.method_options.emit_mutable_buffer_names else None
         initial = tensor_bytes(state.tensor, spec.dim_order)
-        idx = self.builder.data.mutable_data.add(initial) if any_byte(initial) else 0
+        idx = self.builder.data.mutable_data.add(initial) if any_byte(initial) else 0  # 0: no data in the file
         return self.builder.table.tensor(spec, planned, idx, extra)
 
-    def weight(self, node: Node, held: HeldTensor) -> int:
-        """In the program, or in the `.ptd` that its tag names."""
+    def weight(self, node: Node, stored: HeldTensor) -> int:
+        """A weight, whose bytes are in the program, or in the `.ptd` that its tag names."""
         tag = self.method_options.external_tag(node)
-        return self.constant(held.tensor) if tag is None else self._external(tag, held)
+        return self.constant(stored.tensor) if tag is None else self._external(tag, stored)
 
-    def _external(self, tag: str, held: HeldTensor, planned: PlannedTensor | None = None) -> int:
+    def _external(self, tag: str, stored: HeldTensor, planned: PlannedTensor | None = None) -> int:
         """A tensor whose bytes are in a `.ptd`: used where they are, or to begin with in planned memory."""
         others = self.builder.data.external.setdefault(tag, {})
-        if not _are_same(others.setdefault(held.name, held.tensor), held.tensor):
+        if not _are_same(others.setdefault(stored.name, stored.tensor), stored.tensor):
             raise LoweringError(
-                f"method {self.method_name!r}: its weight {held.name!r} is another one than an earlier method's of that"
-                f" name, and {tag}.ptd has one entry for a name: rename one, or keep them in the program"
+                f"method {self.method_name!r}: its weight {stored.name!r} is another one than an earlier method's of"
+                f" that name, and {tag}.ptd has one entry for a name: rename one, or keep them in the program"
             )
-        extra = ExtraTensorInfo(fully_qualified_name=held.name, location=TensorDataLocation.EXTERNAL)
-        return self.builder.table.tensor(spec_of_tensor(held.tensor), planned, extra=extra)
+        extra = ExtraTensorInfo(fully_qualified_name=stored.name, location=TensorDataLocation.EXTERNAL)
+        return self.builder.table.tensor(spec_of_tensor(stored.tensor), planned, extra=extra)
 
     # ---- what it ends with -----------------------------------------------------------------------------
 
@@ -202,7 +202,8 @@ class _MethodEmitter(GraphEmitter):
         return copy
 
     def _write_back(self) -> None:
-        """Give states and mutated inputs their new values; what one of them overwrites is copied away before.
+        """Give states and mutated inputs their new values; a value that one of these writes overwrites is copied away
+        before.
 
         buffer 'a' <- %b_b      a model that swaps its buffers: written in order, `a <- b; b <- a` would lose `a`,
         buffer 'b' <- %b_a      so first t0 = clone(b), t1 = clone(a), then a <- t0, b <- t1
@@ -211,7 +212,7 @@ class _MethodEmitter(GraphEmitter):
         pairs = [(node, source, target) for node, source, target in pairs if source != target]
         table = self.builder.table
         for position, (node, source, target) in enumerate(pairs):
-            if table.root(source) in self.pinned:
+            if table.root(source) in self.pinned:  # the source lies in memory that a write-back overwrites
                 self.builder.node = node
                 twin = table.twin(source)
                 self.builder.clone(source, twin)
@@ -254,11 +255,11 @@ def _plain_input(node: Node, value: Any) -> Value:
     )
 
 
-def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _are_same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether they hold the same bytes, of the same dtype and shape."""
-    if one is other:
+    if a is b:
         return True
-    if (one.dtype, one.shape) != (other.dtype, other.shape):
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
-    contiguous = (tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other))
+    contiguous = (tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in (a, b))
     return torch.equal(*contiguous)

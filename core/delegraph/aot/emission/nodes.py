@@ -34,7 +34,7 @@ __all__ = ["EmitOptions", "GraphEmitter", "NodeValue"]
 aten = torch.ops.aten
 
 NodeValue: TypeAlias = "int | tuple[int, ...]"
-"""What a node becomes: a value's index, or one for each element of a tuple or list (whose elements may be lists)."""
+"""The value of a node: an index, or one for each element of a tuple or list (whose elements may be lists)."""
 
 _RUNTIME_NAMES: Final = {aten.item.default: Operator("aten::_local_scalar_dense")}
 """Operators that give a scalar and go by another name at run time."""
@@ -45,7 +45,7 @@ ET_VIEW: Final = Operator("executorch_prim::et_view", "default")
 
 @dataclass(frozen=True, slots=True)
 class EmitOptions:
-    """What the configuration says about single nodes."""
+    """The options of the configuration about single nodes."""
 
     unplanned: frozenset[Node] = frozenset()
     """Nodes whose results are graph outputs that get their memory at run time."""
@@ -79,7 +79,7 @@ class GraphEmitter:
         """Values whose memory is overwritten at the end: states, and inputs that are written back."""
 
     def run(self, roots: Sequence[Any]) -> None:
-        """Emit what `roots` need."""
+        """Emit the nodes that `roots` need."""
         graph = self.module.graph
         live = live_nodes(graph, roots)
         for node in graph.nodes:
@@ -89,22 +89,22 @@ class GraphEmitter:
         self.builder.node = None
 
     def value(self, node: Any) -> NodeValue:
-        """What `node`, or a plain value, became."""
+        """The value of `node`, or of a plain value."""
         return self.values[node] if isinstance(node, Node) else self.builder.constant(node)
 
     def index(self, node: Any) -> int:
-        """The same, where it is one value."""
-        found = self.value(node)
-        assert isinstance(found, int)
-        return found
+        """The value of `node`, which is a single one."""
+        value = self.value(node)
+        assert isinstance(value, int)
+        return value
 
     def _emit(self, node: Node) -> None:
         if node in self.constants:
             self.values[node] = self.weight(node, self.constants[node])
         elif node.op == "get_attr":
-            held = referenced(self.module, node)
-            if isinstance(held, torch.Tensor):
-                self.values[node] = self.constant(held)
+            attribute = referenced(self.module, node)
+            if isinstance(attribute, torch.Tensor):
+                self.values[node] = self.constant(attribute)
         elif node.op == "call_function":
             try:
                 self.values[node] = self._call(node)
@@ -114,9 +114,9 @@ class GraphEmitter:
     def _call(self, node: Node) -> NodeValue:
         target = node.target
         if target is operator.getitem:
-            found = self.value(node.args[0])
-            assert isinstance(found, tuple)
-            return found[node.args[1]]  # type: ignore[index]
+            values = self.value(node.args[0])
+            assert isinstance(values, tuple)
+            return values[node.args[1]]  # type: ignore[index]
         if isinstance(target, OpOverload):
             return self._operator(node, target)
         if isinstance(target, HigherOrderOperator):
@@ -151,8 +151,8 @@ class GraphEmitter:
             if kind.is_out:
                 args.append(table.tensor_list(tuple(outs)) if kind.is_list else next(fresh))
                 continue
-            given = node.args[position] if position < len(node.args) else node.kwargs.get(kind.name, kind.default)
-            args.append(table.argument(given, kind, self.value))
+            argument = node.args[position] if position < len(node.args) else node.kwargs.get(kind.name, kind.default)
+            args.append(table.argument(argument, kind, self.value))
             if is_written:
                 written.append(args[-1])
         return args, written
@@ -172,22 +172,24 @@ class GraphEmitter:
         results = tuple(outs.values())
         slots = self._return_slots(call, args, results or (ready[changed[0]],))
         self.builder.kernel(call.variant.operator, [*args, *slots])
-        given: tuple[Any, ...] = (*(results or (self.builder.constant(None),)), *copies.values())
-        return given
+        emitted: tuple[Any, ...] = (*(results or (self.builder.constant(None),)), *copies.values())
+        return emitted
 
-    def _copied(self, node: Node, position: int, given: Any) -> NodeValue:
-        """Copies, in memory of their own, of what is given for an argument: a tensor, a list of tensors or None.
+    def _copied(self, node: Node, position: int, argument: Any) -> NodeValue:
+        """Copies, in memory of their own, of an argument: of a tensor, of a list of tensors, or None.
 
-        None is needed of a tensor that is changed in place.
+        A tensor that is changed in place is not copied.
         """
-        if given is None:
+        if argument is None:
             return self.builder.constant(None)
         value = node.meta["val"][position]
         if any(_is_in_place(user) and user.args[1] == position for user in node.users):
-            return self.index(given)
-        if not isinstance(given, Node):
-            return tuple(self._clone(node, position, leaf, one) for leaf, one in zip(value, given, strict=True))
-        return self._clone(node, position, value, given)
+            return self.index(argument)
+        if not isinstance(argument, Node):
+            return tuple(
+                self._clone(node, position, leaf, source) for leaf, source in zip(value, argument, strict=True)
+            )
+        return self._clone(node, position, value, argument)
 
     def _clone(self, node: Node, position: int, value: torch.Tensor, source: Node) -> int:
         copy = self.result(node, position, value)
@@ -201,7 +203,7 @@ class GraphEmitter:
         return results if len(results) <= 1 else (self.builder.table.tensor_list(results),)
 
     def _outs(self, node: Node) -> tuple[int, ...]:
-        if _is_in_place(node):
+        if _is_in_place(node):  # the out is the argument itself, as the kernels of updates allow
             return (self.index(node.args[0]),)
         value = node.meta["val"]
         leaves = value if isinstance(value, (tuple, list)) else (value,)
@@ -210,8 +212,10 @@ class GraphEmitter:
     def _scalar_operator(self, node: Node, op: OpOverload) -> int:
         """An operator that gives a symbolic scalar: the schema's arguments, then the scalar."""
         kinds = argument_types(op._schema)
-        given = [*node.args, *(node.kwargs.get(k.name, k.default) for k in kinds[len(node.args) :])]
-        args = [self.builder.table.argument(value, kind, self.value) for value, kind in zip(given, kinds, strict=True)]
+        arguments = [*node.args, *(node.kwargs.get(k.name, k.default) for k in kinds[len(node.args) :])]
+        args = [
+            self.builder.table.argument(value, kind, self.value) for value, kind in zip(arguments, kinds, strict=True)
+        ]
         result = self.builder.table.variable(node.meta["val"])
         self.builder.kernel(_RUNTIME_NAMES.get(op) or operator_of(op), [*args, result])
         return result
@@ -230,8 +234,8 @@ class GraphEmitter:
         base, value = self.index(node.args[0]), node.meta["val"]
         many = isinstance(value, (tuple, list))
         pieces = tuple(
-            self.builder.table.alias(self.bounds.spec(one, node), base, offset)
-            for one, offset in zip(value if many else (value,), piece_offsets(node), strict=True)
+            self.builder.table.alias(self.bounds.spec(piece, node), base, offset)
+            for piece, offset in zip(value if many else (value,), piece_offsets(node), strict=True)
         )
         return pieces if many else pieces[0]
 
@@ -239,9 +243,10 @@ class GraphEmitter:
         """A `cat` whose parts are in place, or most of them: the others are copied there."""
         table, whole = self.builder.table, self.result(node, 0, node.meta["val"])
         offset = 0
-        for given in node.args[0]:  # type: ignore[union-attr]
-            part = self.index(given)
+        for source in node.args[0]:  # type: ignore[union-attr]
+            part = self.index(source)
             spec = table.specs[part]
+            # a part that is not in place already
             if table.root(part) != table.root(whole) or table.offset(part) != table.offset(whole) + offset:
                 self.builder.clone(part, table.alias(spec, whole, offset))
             offset += spec.nbytes
@@ -294,6 +299,7 @@ class GraphEmitter:
         """An emitter for the body that a get_attr node refers to."""
         module = referenced(self.module, reference)
         assert isinstance(module, GraphModule)
+        # nodes of a body are no outputs of the method: all of them get planned memory
         emitter = GraphEmitter(self.builder, module, self.bounds, replace(self.options, unplanned=frozenset()))
         emitter.pinned = self.pinned
         return emitter
@@ -301,12 +307,12 @@ class GraphEmitter:
     # ---- tensors ---------------------------------------------------------------------------------------
 
     def result(self, node: Node, position: int, value: Any, dynamic: bool = False) -> int:
-        """A tensor (or scalar) for the result of `node` at `position`, or where it is to go already."""
+        """The tensor (or scalar) for the result of `node` at `position`: new, or the one it is to be written to."""
         known = self.destinations.get((node, position))
         if known is not None:
             return known
         if (node, position) in self.parts:
-            whole, offset = self.parts[node, position]
+            whole, offset = self.parts[node, position]  # decided by `PartElision`: written there straight away
             return self.builder.table.alias(self._spec(node, value), self._home(whole), offset)
         if value is None:
             return self.builder.table.empty_tensor()
@@ -324,7 +330,7 @@ class GraphEmitter:
         return home
 
     def tensor(self, node: Node, spec: TensorSpec, memory_id: int | None) -> int:
-        """A tensor of `node`, on its device, in the memory that was asked for (None: what it gets at run time)."""
+        """A tensor of `node`, on its device, in memory `memory_id` (None: it gets memory at run time)."""
         device = device_of(node)
         extra = None if device == CPU else ExtraTensorInfo(device_type=device.type, device_index=device.index)
         if memory_id is None:
@@ -350,9 +356,9 @@ class GraphEmitter:
             return node in unplanned
         return any(u.target is operator.getitem and u.args[1] == position and u in unplanned for u in node.users)
 
-    def weight(self, node: Node, held: HeldTensor) -> int:
+    def weight(self, node: Node, stored: HeldTensor) -> int:
         """A tensor that the model brings with it."""
-        return self.constant(held.tensor)
+        return self.constant(stored.tensor)
 
     def constant(self, tensor: torch.Tensor) -> int:
         """A tensor whose bytes are in the program."""
@@ -394,18 +400,18 @@ def _is_in_place(node: Node) -> bool:
 
 def _parts(module: GraphModule) -> dict[tuple[Node, int], tuple[Node, int]]:
     by_name = {node.name: node for node in module.graph.nodes}
-    found: dict[tuple[Node, int], tuple[Node, int]] = {}
+    parts: dict[tuple[Node, int], tuple[Node, int]] = {}
     for node in module.graph.nodes:
         part, producer = part_of(node), output_producer(node)
         if part is not None and producer is not None:
-            found[producer] = by_name[part[0]], part[1]
-    return found
+            parts[producer] = by_name[part[0]], part[1]
+    return parts
 
 
 def _memory_id(node: Node, position: int) -> int:
     """The memory that a pass asked for in `meta["memory_id"]`: one for all results, or one for each."""
-    wanted = node.meta.get("memory_id", 1)
-    return int(wanted[position] if isinstance(wanted, (tuple, list)) else wanted)
+    ids = node.meta.get("memory_id", 1)
+    return int(ids[position] if isinstance(ids, (tuple, list)) else ids)
 
 
 def _at(node: Node, error: LoweringError) -> LoweringError:

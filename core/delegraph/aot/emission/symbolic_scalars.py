@@ -1,4 +1,4 @@
-"""Python operators on symbolic scalars -> `executorch_prim::*`; what the runtime lacks is made of what it has.
+"""Python operators on symbolic scalars -> `executorch_prim::*`; those that the runtime lacks are composed of others.
 
 ExecuTorch's table: `exir/passes/executorch_prim_ops_registry.py`. It stops at ne, abs, pow, and, or, floor; here they
 are composed.

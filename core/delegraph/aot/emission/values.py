@@ -43,7 +43,7 @@ MEMORY_FORMAT_CODES: Final[dict[torch.memory_format, int]] = {torch.contiguous_f
 
 @dataclass(frozen=True, slots=True)
 class PlannedTensor:
-    """What a tensor value asks of the memory planner.
+    """The place that a tensor value asks the memory planner for.
 
     `always_alive`: it keeps its bytes between runs. `shared_name`: it is one with the tensors of that name in other
     methods. `device`: whose memory it lies in; `memory_id` tells memories of the CPU apart.
@@ -58,7 +58,7 @@ class PlannedTensor:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentType:
-    """What of an operator's schema decides how an argument is written."""
+    """The parts of an operator's schema that decide how an argument is written."""
 
     name: str
     kind: str  # "Tensor", "float", "int", "bool", "number", "str"
@@ -111,7 +111,7 @@ class MethodValues:
         self.aliases: dict[int, int] = {}
         """Views without memory of their own -> the planned value whose memory they show."""
         self.offsets: dict[int, int] = {}
-        """By view: the byte of that memory at which it begins; 0 if it is not here."""
+        """The byte of that memory at which a view begins; 0 for views that are not here."""
         self.specs: dict[int, TensorSpec] = {}
         self._shared: dict[object, int] = {}
 
@@ -211,7 +211,7 @@ class MethodValues:
         return self.aliases.get(index, index)
 
     def empty_tensor(self) -> int:
-        """What stands for None where a schema insists on a tensor (ExecuTorch: no bytes, sizes [0])."""
+        """The tensor that stands for None where a schema insists on one (ExecuTorch: no bytes, sizes [0])."""
         return self.share("empty", Tensor(ScalarType.BYTE, (0,), (0,)))
 
     # ---- arguments -------------------------------------------------------------------------------------
@@ -219,8 +219,8 @@ class MethodValues:
     def argument(self, value: Any, kind: ArgumentType, lookup: Lookup) -> int:
         """The index of an operator's argument. Raises `LoweringError` for one that a program cannot hold."""
         if isinstance(value, torch.fx.Node):
-            found = lookup(value)
-            return found if isinstance(found, int) else self.tensor_list(found)
+            emitted = lookup(value)
+            return emitted if isinstance(emitted, int) else self.tensor_list(emitted)
         if value is None:
             return self.empty_tensor() if kind.kind == "Tensor" and not kind.is_optional else self.scalar(None)
         if kind.is_list:
@@ -248,9 +248,9 @@ class MethodValues:
         """The index of a list's item."""
         if not isinstance(item, torch.fx.Node):
             return self.scalar(item)
-        found = lookup(item)
-        assert isinstance(found, int)
-        return found
+        index = lookup(item)
+        assert isinstance(index, int)
+        return index
 
     def int_list(self, indices: Sequence[int]) -> int:
         """The index of the list of these Int values."""

@@ -140,8 +140,8 @@ def _erase_unused_items(module: GraphModule) -> None:
 
 def _lifted(program: ExportedProgram) -> ExportedProgram:
     """`program`, with inputs for the constants that folding put into its graph: torch's JSON has no place for those."""
-    held = attributes(program.graph_module)
-    folded = {name: tensor for name, tensor in held.items() if isinstance(tensor, torch.Tensor)}
+    values = attributes(program.graph_module)
+    folded = {name: tensor for name, tensor in values.items() if isinstance(tensor, torch.Tensor)}
     if not folded:
         return program
     program = copy_program(program)
@@ -165,10 +165,10 @@ def _lifted(program: ExportedProgram) -> ExportedProgram:
 
 
 def _rewritten(value: Any, rewrite: Rewrite) -> Any:
-    """`value` with every object in it, from the inside out, as `rewrite` gives it."""
+    """`value` with every object in it rewritten, from the inside out."""
     if isinstance(value, dict):
-        return rewrite({key: _rewritten(held, rewrite) for key, held in value.items()})
-    return [_rewritten(held, rewrite) for held in value] if isinstance(value, list) else value
+        return rewrite({key: _rewritten(item, rewrite) for key, item in value.items()})
+    return [_rewritten(item, rewrite) for item in value] if isinstance(value, list) else value
 
 
 def _as_executorch_has_it(value: dict[str, Any]) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _as_executorch_has_it(value: dict[str, Any]) -> dict[str, Any]:
             value["outputs"] = [{"as_tensors": [tensor]}]
     if "expr_str" in value:
         value["expr_str"] = _SYMBOL.sub(r"\1", value["expr_str"])
-    value = {key: held for key, held in value.items() if key not in LATER_FIELDS}
+    value = {key: item for key, item in value.items() if key not in LATER_FIELDS}
     if "arg" in value:
         value.pop("kind", None)
     for key in ("dtype", "as_scalar_type"):
@@ -200,7 +200,7 @@ def _as_torch_has_it(value: dict[str, Any]) -> dict[str, Any]:
     if "as_none" in value:
         value["as_none"] = True
     if value.keys() == {"min_val", "max_val"}:
-        return {key: None if isinstance(held, float) and math.isinf(held) else held for key, held in value.items()}
+        return {key: None if isinstance(item, float) and math.isinf(item) else item for key, item in value.items()}
     return value
 
 
@@ -210,7 +210,7 @@ _CODES_HERE: Final = {there: here for here, there in DTYPE_CODES.items()}
 
 
 def _later_fields(document: dict[str, Any]) -> dict[str, Any]:
-    """What a program needs of `LATER_FIELDS`."""
+    """The values that a program has for `LATER_FIELDS`."""
     module = document["graph_module"]
     return {
         "guards_code": document.get("guards_code", []),
@@ -251,9 +251,9 @@ def _all_graphs(graph: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _bodies(graph: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for node in graph["nodes"]:
-        for held in node["inputs"]:
-            if "as_graph" in held["arg"]:
-                yield held["arg"]["as_graph"]["name"], held["arg"]["as_graph"]["graph"]
+        for argument in node["inputs"]:
+            if "as_graph" in argument["arg"]:
+                yield argument["arg"]["as_graph"]["name"], argument["arg"]["as_graph"]["graph"]
 
 
 def _graphs(graph: dict[str, Any], module: GraphModule) -> Iterator[tuple[dict[str, Any], GraphModule]]:
@@ -272,5 +272,5 @@ def _add_handles(graph: dict[str, Any], module: GraphModule) -> None:
 
 def _take_handles(graph: dict[str, Any]) -> dict[str, int]:
     """The debug handles of the nodes of `graph`, whose metadata torch is not to see."""
-    found = {node["name"]: node["metadata"].pop("debug_handle", None) for node in graph["nodes"]}
-    return {name: int(handle) for name, handle in found.items() if handle is not None}
+    handles = {node["name"]: node["metadata"].pop("debug_handle", None) for node in graph["nodes"]}
+    return {name: int(handle) for name, handle in handles.items() if handle is not None}

@@ -65,7 +65,7 @@ class _EdgePrograms(Protocol):
 
 
 class ETRecord:
-    """What an Inspector needs to know of a lowering: programs, and which instruction came from which of their nodes.
+    """A record of a lowering for Inspectors: programs, and which instruction came from which of their nodes.
 
     `manager.get_etrecord()` gives it where `generate_etrecord=True` asked for it. `exported_program` is the method
     `forward`; `edge_dialect_program` one program, or several by method; `graph_map` further programs by `name/method`.
@@ -120,8 +120,8 @@ class ETRecord:
 
         Raises `ETRecordError` if there are such maps already.
         """
-        held = (*map(self.__getattribute__, _JSON_OF_PROGRAM), self._reference_outputs, self._representative_inputs)
-        if any(one is not None for one in held):
+        parts = (*map(self.__getattribute__, _JSON_OF_PROGRAM), self._reference_outputs, self._representative_inputs)
+        if any(part is not None for part in parts):
             raise ETRecordError(f"Executorch program data already exists in the ETRecord; {_ANOTHER}")
         if hasattr(executorch_program, "method_test_suites"):
             self.update_reference_outputs(executorch_program)
@@ -176,7 +176,9 @@ class ETRecord:
         programs: dict[str, ExportedProgram] = dict(self.graph_map or {})
         edge = self.edge_dialect_program
         by_method = {"forward": edge} if isinstance(edge, ExportedProgram) else edge
-        programs.update({f"{Files.EDGE_DIALECT_EXPORTED_PROGRAM}/{name}": one for name, one in by_method.items()})
+        programs.update(
+            {f"{Files.EDGE_DIALECT_EXPORTED_PROGRAM}/{name}": exported for name, exported in by_method.items()}
+        )
         if self.exported_program is not None:
             programs[Files.EXPORTED_PROGRAM] = self.exported_program
         with ZipFile(path, "w") as file:
@@ -238,12 +240,12 @@ def parse_etrecord(etrecord_path: str | os.PathLike[str] | IO[bytes]) -> ETRecor
     """
     try:
         with ZipFile(etrecord_path) as file:
-            held = {name: file.read(name) for name in file.namelist()}
+            files = {name: file.read(name) for name in file.namelist()}
     except BadZipFile as error:
         raise ETRecordError(f"{etrecord_path} is not an ETRecord: {error}") from error
-    if Files.ETRECORD_IDENTIFIER not in held:
+    if Files.ETRECORD_IDENTIFIER not in files:
         raise ETRecordError(f"{etrecord_path} is not an ETRecord: it has no {Files.ETRECORD_IDENTIFIER.value}")
-    programs = {name: _program(held, name) for name in held if f"{name}_state_dict" in held}
+    programs = {name: _program(files, name) for name in files if f"{name}_state_dict" in files}
     edge_prefix = f"{Files.EDGE_DIALECT_EXPORTED_PROGRAM}/"
     edge = {name.removeprefix(edge_prefix): programs.pop(name) for name in [*programs] if name.startswith(edge_prefix)}
     if Files.EDGE_DIALECT_EXPORTED_PROGRAM in programs:  # how one program was written before there were several
@@ -252,11 +254,11 @@ def parse_etrecord(etrecord_path: str | os.PathLike[str] | IO[bytes]) -> ETRecor
     if len(edge) > 1:
         record.edge_dialect_program = edge
     for attribute, name in _JSON.items():
-        if name in held:
-            setattr(record, attribute, json.loads(held[name]))
+        if name in files:
+            setattr(record, attribute, json.loads(files[name]))
     for attribute, name in _TENSORS.items():
-        if name in held:
-            setattr(record, attribute, _tensors(name, held[name]))
+        if name in files:
+            setattr(record, attribute, _tensors(name, files[name]))
     return record
 
 
@@ -268,8 +270,8 @@ def _check_undelegated(program: ExportedProgram) -> None:
         )
 
 
-def _program(held: Mapping[str, bytes], name: str) -> ExportedProgram:
-    return deserialize_exported_program(SerializedExportedProgram(*(held[name + suffix] for suffix in _SUFFIXES)))
+def _program(files: Mapping[str, bytes], name: str) -> ExportedProgram:
+    return deserialize_exported_program(SerializedExportedProgram(*(files[name + suffix] for suffix in _SUFFIXES)))
 
 
 def _tensors(name: str, data: bytes) -> Any:

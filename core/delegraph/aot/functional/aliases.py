@@ -52,7 +52,7 @@ def is_same_tensor(node: Node, source: Node) -> bool:
 
 
 def _again(node: Node) -> Any:
-    """What the call gives for its arguments' fake values."""
+    """The result of the call on its arguments' fake values."""
     assert isinstance(node.target, OpOverload)
     args, kwargs = pytree.tree_map_only(Node, lambda n: n.meta["val"], (node.args, node.kwargs))
     return node.target(*args, **kwargs)
@@ -69,7 +69,7 @@ def _results(template: GraphModule) -> list[Node]:
 
 
 def _origin(node: Node) -> Node:
-    """What `node` is, after all, a view of."""
+    """The tensor that a chain of views ending in `node` begins with."""
     while node.op == "call_function" and (
         node.target is operator.getitem or (isinstance(node.target, OpOverload) and _may_alias(node.target))
     ):

@@ -51,6 +51,7 @@ def call_on_bases(node: Node, emit: Emit, element: Callable[[Any, int], Any], kw
         for index, view in enumerate(of if isinstance(of, list) else [of]):
             if view is not None:
                 new = element(changed, index) if isinstance(of, list) else changed
+                # one after the other: two arguments may be parts of one base
                 bases[view.base_index] = _put_back(emit, bases[view.base_index], new, view)
     return [*(element(call, i) if op._schema.returns else None for i in range(start)), *bases]
 
@@ -58,7 +59,7 @@ def call_on_bases(node: Node, emit: Emit, element: Callable[[Any, int], Any], kw
 def _each(make: Callable[[Any], Any], of: Any) -> Any:
     """One or several views, or None."""
     if isinstance(of, list):
-        return [_each(make, one) for one in of]
+        return [_each(make, item) for item in of]
     return None if of is None else make(of)
 
 
@@ -83,8 +84,8 @@ def _check_apart(call: Node, info: Mapping[str, Any], views: Mapping[str, Any]) 
     for name, of in info.items():
         several = zip(of, views[name], strict=True) if isinstance(of, list) else [(of, views[name])]
         shown += [(name, view.base_index, node) for view, node in several if view is not None]
-    for (name, base, one), (other_name, other_base, other) in combinations(shown, 2):
-        if base == other_base and may_share_memory(one.meta["val"], other.meta["val"]):
+    for (name, base, left), (other_name, other_base, right) in combinations(shown, 2):
+        if base == other_base and may_share_memory(left.meta["val"], right.meta["val"]):
             raise LoweringError(
                 f"{call.args[0]} changes {name} and {other_name}, which show the same memory; give it a copy of one",
                 node=call.name,

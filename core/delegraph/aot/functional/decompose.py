@@ -155,7 +155,7 @@ def fresh(value: Any) -> Any:
 
 
 def _signature(value: Any) -> object:
-    """What a template depends on: everything but the identity of a tensor."""
+    """The key of a template: everything that it depends on, which is all but the identity of tensors."""
     if isinstance(value, FakeTensor):
         return ("tensor", _ints(value.shape), _ints(value.stride()), value.dtype, value.device)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):

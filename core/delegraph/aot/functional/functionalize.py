@@ -1,6 +1,6 @@
 """ATen program -> functional core ATen program: mutation becomes data flow, composite operators become core ones.
 
-What a program changes, buffers and inputs, becomes further outputs; its graph is rebuilt by `functionalizer.py`.
+Buffers and inputs that a program changes become further outputs; `functionalizer.py` rebuilds its graph.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def functionalize(program: ExportedProgram, keep: Keep, only: NodeFilter | None 
     _forget_pending_symbols(decompositions.mode)
     pinned_before = _pinned(decompositions.mode)
     handles = source_handles(program.graph_module)
-    made = functional_graph(program.graph_module, decompositions, handles, frozenset(program.constants))
+    rebuilt = functional_graph(program.graph_module, decompositions, handles, frozenset(program.constants))
     pinned = _pinned(decompositions.mode).items() - pinned_before.items()
     if pinned:
         fixed = ", ".join(f"{symbol} to {value}" for symbol, value in sorted(pinned))
         raise LoweringError(f"decomposing the program would fix dynamic dimensions to their example: {fixed}")
-    functional = rebuild(program, made.root, made.graph, _with_mutations(program, made), made.constants)
+    functional = rebuild(program, rebuilt.root, rebuilt.graph, _with_mutations(program, rebuilt), rebuilt.constants)
     check_states_apart(functional)
     return functional
 
@@ -53,8 +53,8 @@ def fake_mode_of(program: ExportedProgram) -> FakeTensorMode:
 
 
 def _forget_pending_symbols(mode: FakeTensorMode) -> None:
-    """Drop the sizes found in the run that somebody else's tracing of the program left unclaimed, as ExecuTorch's
-    `to_edge` does: torch would expect the next call that gives such a size to give them as well."""
+    """Drop the unbacked symbols that somebody else's tracing of the program left pending, as ExecuTorch's `to_edge`
+    does: torch would expect the next call that gives an unbacked size to give them as well."""
     if mode.shape_env is not None:
         mode.shape_env.pending_fresh_unbacked_symbols.clear()
 
@@ -69,14 +69,14 @@ def _pinned(mode: FakeTensorMode) -> dict[str, str]:
 _UNCHANGEABLE = {InputKind.PARAMETER: "parameter", InputKind.CONSTANT_TENSOR: "tensor"}
 
 
-def _with_mutations(program: ExportedProgram, made: FunctionalGraph) -> list[OutputSpec]:
+def _with_mutations(program: ExportedProgram, rebuilt: FunctionalGraph) -> list[OutputSpec]:
     """The program's output specs, with one in front for every placeholder that was mutated."""
     inputs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     specs = []
-    for placeholder, value in made.mutated.items():
+    for placeholder, value in rebuilt.mutated.items():
         spec = inputs[placeholder.name]
         if (what := _UNCHANGEABLE.get(spec.kind)) is not None:
-            writer = made.writers[placeholder]
+            writer = rebuilt.writers[placeholder]
             raise LoweringError(
                 f"the model changes its {what} {spec.target}; only buffers can be changed:"
                 f" register it as a buffer (register_buffer)",

@@ -8,8 +8,8 @@ in-place call gives its base a new value, and a view whose base has moved on is 
     row.add_(1)                      row' = row + 1;  t' = select_scatter(t, row', 0, 1)
     return t.t(), row                return t'.t(), row'
 
-This file walks over the nodes. What a node's value is, and how a write reaches its base, is in `view_versions.py`; what
-a call that changes its arguments becomes in `writing_calls.py`; what a call is decomposed into in `graph_builder.py`.
+This file walks over the nodes. `view_versions.py` knows the value of each node, and how a write reaches its base;
+`writing_calls.py` replaces calls that change their arguments; `graph_builder.py` decomposes calls.
 
 A composite operator that gives a view (`movedim`, `to` where it has nothing to do …) is first taken apart into the
 views that it is, which are remembered each.
@@ -140,23 +140,23 @@ class _Functionalizer:
         return copied
 
     def _functional_body(self, body: GraphModule) -> GraphModule:
-        made = functional_graph(body, self._decompositions, self._debug_handles)
-        if made.mutated:
-            writer = made.writers[next(iter(made.mutated))]
+        functional = functional_graph(body, self._decompositions, self._debug_handles)
+        if functional.mutated:
+            writer = functional.writers[next(iter(functional.mutated))]
             raise LoweringError(
                 "the body of a control-flow operator (cond, while_loop, map …) changes a tensor from outside it, which"
                 " no functional program can express; return the new value from the body and write it outside",
                 node=writer.name,
                 location=user_location(writer) or self._new.location,
             )
-        if made.constants:
+        if functional.constants:
             raise LoweringError(
                 "the body of a control-flow operator calls an operator whose decomposition makes a constant tensor;"
                 " make the tensor outside and pass it in",
                 node=str(self._new.origin),
                 location=self._new.location,
             )
-        return GraphModule(dict(made.root), made.graph)
+        return GraphModule(dict(functional.root), functional.graph)
 
     def _functional_template(self, template: GraphModule) -> GraphModule:
         """A decomposition as torch writes it may change its own intermediates: those in-place calls go."""
@@ -262,7 +262,7 @@ class _Functionalizer:
         """`movedim`, `to`, `ravel` … taken apart into the views that they are, which may be none: their results, as
         nodes that stand for them. None where the result is a new tensor.
 
-        What aliases what was decided when the program was exported, so the values of then are asked, not the new ones.
+        Which tensors share memory was decided at export, so the fake values of then are asked, not the new ones.
         """
         if op in DIRECT_DECOMPOSITIONS or op in CONVERTED or not self._decompositions.applies_to(op, node):
             return None

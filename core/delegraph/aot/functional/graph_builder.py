@@ -4,7 +4,7 @@
     y = linear(x, w)   call(linear, x, w)    t = permute(w, [1, 0])     `linear/0`
                                              y = mm(x, t)               `linear/1`
 
-What is added has the origin's line of user code and, where the origin is taken apart, a name as its piece
+Added nodes have the origin's line of user code and, where the origin is taken apart, a name as its piece
 (`graph.provenance`).
 """
 
@@ -84,7 +84,7 @@ class GraphBuilder:
         return None if self.origin is None else user_location(self.origin)
 
     def inherited_meta(self, node: Node) -> dict[str, Any]:
-        """What the nodes that are made for `node` have of its `meta`: where it comes from, not its value."""
+        """The part of the `meta` of `node` that nodes made for it share: where it comes from, not its value."""
         meta = {key: value for key, value in node.meta.items() if key in _INHERITED}
         meta.setdefault("from_node", [NodeSource(node, "functionalize", NodeSourceAction.CREATE)])
         if node in self._debug_handles:
@@ -96,17 +96,17 @@ class GraphBuilder:
 
         Raises `LoweringError` where torch's decomposition computes in another dtype than the operator.
         """
-        args, kwargs = in_operators_dtypes(op, args, kwargs, self.cast)
+        args, kwargs = in_operators_dtypes(op, args, kwargs, self.cast)  # before a decomposition promotes otherwise
         whole = None if op is node.target else self._kept(op, args, kwargs, val)
         if whole is not None:
             return whole
         if not self.decompositions.applies_to(op, node):
             return self.emit(op, args, kwargs, val)
         value = self._decomposed(op, args, kwargs, node)
-        given, due = dtypes_of(fake_values(value)), result_dtypes(op, args, kwargs)
-        if due is not None and len(given) == len(due) and given != due:
+        actual, due = dtypes_of(fake_values(value)), result_dtypes(op, args, kwargs)
+        if due is not None and len(actual) == len(due) and actual != due:
             raise LoweringError(
-                f"the decomposition of {op} gives {names_of(given)} where the operator gives {names_of(due)};"
+                f"the decomposition of {op} gives {names_of(actual)} where the operator gives {names_of(due)};"
                 " cast its arguments to one dtype",
                 node=node.name,
                 location=user_location(node),
@@ -114,14 +114,14 @@ class GraphBuilder:
         return value
 
     def _kept(self, op: OpOverload, args: Any, kwargs: Any, val: Any) -> Value | None:
-        """The call of `op` that stands for one in place, if it is kept whole by somebody who chooses among calls: asked
-        of this one, since of what writes nobody keeps any."""
+        """The call of `op` that stands for an in-place one, if a filter over its calls keeps it whole. The filter is
+        asked about this functional call: nobody keeps calls that write."""
         if not self.decompositions.chooses(op):
             return None
         call = self.emit(op, args, kwargs, val)
         if not self.decompositions.declines(op, call):
             return call
-        self.graph.erase_node(call)
+        self.graph.erase_node(call)  # filters look at nodes, so one was made to be asked about
         return None
 
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
@@ -160,7 +160,7 @@ class GraphBuilder:
         return self.emit(operator.getitem, (sequence, index), {}) if isinstance(sequence, Node) else sequence[index]
 
     def template(self, op: OpOverload, args: Any, kwargs: Any) -> tuple[GraphModule, list[int]]:
-        """What `op` stands for on these fake values, and where its inputs are among the flattened arguments."""
+        """The graph that `op` stands for on these fake values; where its inputs are in the flattened arguments."""
         return self.decompositions.template(op, args, kwargs, self._functional)
 
     def _inline(self, template: GraphModule, inputs: list[Value]) -> Value:
@@ -194,7 +194,7 @@ class GraphBuilder:
         """A tensor that a decomposition made up: becomes a lifted constant of the program."""
         name = unused_name("_decomposition_constant", self.constants, self._taken_names)
         self.constants[name] = tensor
-        first = next(iter(self.graph.nodes), None)
+        first = next(iter(self.graph.nodes), None)  # placeholders of constants stand before those of inputs
         with self.graph.inserting_before(first) if first is not None else self.graph.inserting_after(None):
             node = self.graph.placeholder(f"c{name}")
         node.meta["val"] = val if val is not None else self.decompositions.mode.from_tensor(tensor)

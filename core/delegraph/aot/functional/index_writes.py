@@ -1,7 +1,7 @@
 """`index_add`, `index_copy` -> `index_put`, as torch has it, at places that never count from the end.
 
-torch raises an error for a place below 0 in these two, and counts it from the end in `index_put`. Without its sign it
-is too large for any tensor, so that whoever puts there refuses it.
+torch raises an error for a place below 0 in these two, and counts it from the end in `index_put`. Without its sign the
+place is beyond the end of any tensor, so that `index_put` raises too.
 """
 
 from __future__ import annotations

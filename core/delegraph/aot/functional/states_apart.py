@@ -24,15 +24,15 @@ __all__ = ["check_states_apart"]
 def check_states_apart(program: ExportedProgram) -> None:
     """Raises `LoweringError` for a buffer whose changes another buffer, parameter or constant would show."""
     signature = ResolvedSignature.of(program)
-    held = {**signature.constants, **signature.states}
+    by_node = {**signature.constants, **signature.states}
     for written in signature.write_backs:
         state = signature.states.get(written.target)
         if state is None:
             continue
-        for node, other in held.items():
-            if node is not written.target and node.users and _share_memory(state.tensor, other.tensor):
+        for node, stored in by_node.items():
+            if node is not written.target and node.users and _share_memory(state.tensor, stored.tensor):
                 raise LoweringError(
-                    f"the model changes its buffer {state.name!r}, and {other.name!r} shows the same memory; in a"
+                    f"the model changes its buffer {state.name!r}, and {stored.name!r} shows the same memory; in a"
                     " program each has its own, so that a change of one would not be seen in the other\n"
                     f"  what to do: make the view in forward, as self.{state.name}[…], and register one of them alone",
                     node=written.source.name,
@@ -40,14 +40,14 @@ def check_states_apart(program: ExportedProgram) -> None:
                 )
 
 
-def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether some element of one is an element of the other."""
-    if not all(tensor.layout is torch.strided and tensor.device.type == "cpu" for tensor in (one, other)):
+    if not all(tensor.layout is torch.strided and tensor.device.type == "cpu" for tensor in (a, b)):
         return False
-    if isinstance(one, FakeTensor) or isinstance(other, FakeTensor):
+    if isinstance(a, FakeTensor) or isinstance(b, FakeTensor):
         return False
-    same = one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
-    return same and bool(np.shares_memory(_as_bytes(one), _as_bytes(other)))
+    same = a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    return same and bool(np.shares_memory(_as_bytes(a), _as_bytes(b)))
 
 
 def _as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:

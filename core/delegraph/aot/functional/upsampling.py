@@ -54,12 +54,12 @@ def _pixels(dims: int, exact: bool, before: Any, after: Any, scale: float | None
 
 
 def _but_of_copies(before: Any, after: Any, step: float) -> Any:
-    """`step`, but of an image as large or twice as large, where torch's kernel of images overlooks the scale."""
+    """`step`, except for an image of the same or twice the size, for which torch's image kernel ignores the scale."""
     if isinstance(before, int) and isinstance(after, int):
         return before / after if after in (before, 2 * before) else step
-    made, steps = (torch.full((), number, dtype=torch.float32) for number in (after, step))
-    steps = torch.where(made == 2 * before, torch.full((), 0.5), steps)
-    return torch.where(made == before, torch.full((), 1.0), steps)
+    resized, steps = (torch.full((), number, dtype=torch.float32) for number in (after, step))
+    steps = torch.where(resized == 2 * before, torch.full((), 0.5), steps)
+    return torch.where(resized == before, torch.full((), 1.0), steps)
 
 
 def _between(x: torch.Tensor, sizes: Sequence[Any], align_corners: bool, *scales: float | None) -> torch.Tensor:

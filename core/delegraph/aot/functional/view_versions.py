@@ -21,7 +21,7 @@ Like every call that is added, `select_scatter` is decomposed where it is not ke
                               m' = select_scatter(m, row', 0, 0)
                               t' = permute(m', [1, 0])                         t 1, m 1, row 1
 
-What split, chunk and unbind give is a list, which no inverse takes. A piece is put past it into what was split:
+split, chunk and unbind give a list, which no inverse takes. A piece is put past it into the tensor that was split:
 
     before                    after
     a, b = t.split(2)         p = split(t, 2);  a, b = p[0], p[1]
@@ -73,7 +73,7 @@ class _View:
 
 
 class VersionedValues:
-    """The value of every node of the old graph. What has to be made again for it is added to `graph`.
+    """The value of every node of the old graph. Views that have to be made again are added to `graph`.
 
     `writers` has the first call that wrote to each base.
     """
@@ -84,7 +84,7 @@ class VersionedValues:
         self._values: dict[Node, Value] = {}
         self._views: dict[Node, _View] = {}
         self._results: dict[Node, Sequence[Any]] = {}
-        """What stands for a call with several results, as nodes of the graph that took its place."""
+        """The results of a call that several nodes took the place of, as nodes of the graph that did."""
         self._versions: dict[Node, int] = {}
 
     # ---- reading -----------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class VersionedValues:
         if node in self._results:
             return self.resolve(self._results[node])
         view = self._views.get(node)
-        if view is not None and view.version != self._version(node):
+        if view is not None and view.version != self._version(node):  # its base was written since
             self._values[node] = self._made_again(node, view)
             view.version = self._version(node)
         return self._values[node]
@@ -107,7 +107,7 @@ class VersionedValues:
         return self._seen_in(self.current(view.parent), node, view)
 
     def _seen_in(self, parent: Value, node: Node, view: _View) -> Value:
-        """What `view`, that of `node`, shows of the value `parent`."""
+        """The value of `node`, made again by its `view` from the value `parent`."""
         if view.op is None:
             return parent
         args = self.resolve(view.args)
@@ -117,7 +117,7 @@ class VersionedValues:
         return self._graph.element(parent, *args)
 
     def results(self, node: Node) -> Sequence[Any] | None:
-        """What stands for the results of `node`, as nodes of the graph that took its place; None if none did."""
+        """The results of `node` as nodes of the graph that took its place; None if none did."""
         return self._results.get(node)
 
     def is_view(self, node: Node) -> bool:
@@ -125,7 +125,7 @@ class VersionedValues:
         return node in self._views
 
     def base(self, node: Node) -> Node:
-        """What `node` is, after all, a view of."""
+        """The tensor that the chain of views ending in `node` begins with: `node` itself if it is no view."""
         while node in self._views:
             node = self._views[node].parent
         return node
@@ -158,7 +158,7 @@ class VersionedValues:
         self._views[node] = _View(source, None, (), {}, self._version(source))
 
     def stand_for(self, node: Node, results: Any) -> Value:
-        """`node` is what was put in its place: `results` in its own structure, from now on under its name."""
+        """`results`, in the structure of `node`'s own result, stand for it from now on."""
         if isinstance(results, Node):
             self.rename(node, results)
         elif isinstance(results, (tuple, list)):
@@ -166,7 +166,8 @@ class VersionedValues:
         return self.resolve(results)
 
     def write(self, node: Node, value: Value) -> None:
-        """All memory that `node` shows holds `value` from now on: it and its base are that, its views are of that."""
+        """The memory that `node` shows holds `value` from now on. Each parent up to the base gets a new value, and the
+        base a new version; other views of that base are out of date, and made again when they are read."""
         view = self._views.get(node)
         if view is None:
             self._values[node] = value
@@ -178,15 +179,16 @@ class VersionedValues:
             self._write_elements(node, overlapping, value)
         elif view.op is operator.getitem:  # one of the pieces that a tensor was split into
             split = self._views[view.parent]
+            # past the list, for which there is no inverse: t' = slice_scatter(t, piece, …)
             scatter, arguments = scatter_piece(self.current(split.parent), value, view.parent, view.args[0])
             self.write(split.parent, self._graph.call(scatter, arguments, {}, node))
         else:
             self.write(view.parent, value if view.op is None else self._scatter(node, view, value))
-        self._values[node] = value
+        self._values[node] = value  # it shows what was written, and need not be made again
         view.version = self._version(node)
 
     def _overlapping_view(self, node: Node) -> Node | None:
-        """Of `node` and what it is a view of, the last that may show an element of its parent several times."""
+        """The view nearest to the base, of `node` and those that it views, that may show elements several times."""
         last = None
         while (view := self._views.get(node)) is not None:
             if view.op in _SHOW_TWICE and overlaps_itself(node.meta["val"]) is not False:
@@ -210,7 +212,7 @@ class VersionedValues:
         self.write(parent, scatter_shown(call, shown, self.current(parent), value))
 
     def _seen_from(self, ancestor: Node, value: Value, node: Node) -> Value:
-        """What `node` would show if `ancestor`, which it is a view of, had this value."""
+        """The value of `node` if `ancestor`, which it is a view of, had this value."""
         if node is ancestor:
             return value
         view = self._views[node]

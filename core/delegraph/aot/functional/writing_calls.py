@@ -53,7 +53,7 @@ class WritingCalls:
     values: VersionedValues
 
     def rebuild(self, node: Node, args: Any, kwargs: Any) -> Value:
-        """Make the call `node` anew on its up-to-date `args` and `kwargs`; what it gives.
+        """Make the call `node` anew on its up-to-date `args` and `kwargs`, and return its value.
 
         Raises `LoweringError` for an operator without a functional form, or arguments that overlap.
         """
@@ -75,18 +75,19 @@ class WritingCalls:
         return value
 
     def _twin(self, twin: OpOverload, node: Node, target: Node, args: Any, kwargs: Any) -> Value:
-        """What the call `node` writes: `twin` computes in the dtype that its operands promote to, or gives one of its
-        own (`eq_`); the result is cast to that of the tensor it is written to.
+        """The value that the call `node` writes: `twin` computes in the dtype that its operands promote to, or gives
+        one of its own (`eq_`); the result is cast to that of the tensor it is written to.
 
         The value of `node` is that of `twin` only where both write all of a tensor: a view has the strides of its base.
         """
         val = node.meta["val"]
+        # where the fake value is known, no fake call has to be made: most in-place calls write a whole tensor
         is_known = not self.values.is_view(target) and result_dtypes(twin, args, kwargs) == dtypes_of(val)
         return self.graph.cast(self.graph.call(twin, args, kwargs, node, val if is_known else None), val.dtype)
 
     def _set_value(self, node: Node, args: Any) -> Value:
-        """`copy_(self, src)`: what `self` holds afterwards is `src`, in `self`'s shape and dtype, and channels last
-        where `self` is."""
+        """`copy_(self, src)`: afterwards `self` holds `src`, in `self`'s shape and dtype, and channels last where
+        `self` is."""
         target, (old, new) = node.args[0], fake_values(args[:2])
         value = self.graph.cast(args[1], old.dtype)
         if tuple(new.shape) != tuple(old.shape):
@@ -97,7 +98,7 @@ class WritingCalls:
         return value
 
     def _into_out(self, node: Node, functional: OpOverload, args: Any, kwargs: Any) -> Value:
-        """`mul.out(x, y, out=z)`: what `mul.Tensor` gives is what `z` and its aliases hold from now on."""
+        """`mul.out(x, y, out=z)`: `z` and its aliases hold the result of `mul.Tensor` from now on."""
         assert isinstance(node.target, OpOverload)
         names = changed_arguments(node.target)
         outs = [node.kwargs[name] for name in names]
@@ -105,13 +106,14 @@ class WritingCalls:
         for position, out in enumerate(outs):
             assert isinstance(out, Node)
             result = value if len(outs) == 1 else self.graph.element(value, position)
-            wanted = fake_values(out)
-            result = self.graph.cast(result, wanted.dtype)
+            fake_out = fake_values(out)
+            result = self.graph.cast(result, fake_out.dtype)
             shape = fake_values(result).shape
-            if self.values.is_view(out) and tuple(shape) != tuple(wanted.shape):
+            # torch resizes an out of another shape, which changes a base, but cannot change a view's base
+            if self.values.is_view(out) and tuple(shape) != tuple(fake_out.shape):
                 raise LoweringError(
                     f"{node.target} writes a result of shape {list(shape)} into a view of shape"
-                    f" {list(wanted.shape)}; give it an out of the result's shape",
+                    f" {list(fake_out.shape)}; give it an out of the result's shape",
                     node=node.name,
                     location=user_location(node),
                 )
@@ -128,16 +130,17 @@ class WritingCalls:
                 location=user_location(node),
             )
         names = [argument.name for argument in op._schema.arguments]
-        given = dict(zip(names, bind_schema(op, node.args, node.kwargs), strict=True))
-        self._check_apart(node, changed_arguments(op), given)
+        # nodes of the old graph, which are written; `current` are their values, which the call reads
+        arguments = dict(zip(names, bind_schema(op, node.args, node.kwargs), strict=True))
+        self._check_apart(node, changed_arguments(op), arguments)
         current = dict(zip(names, bind_schema(op, args, kwargs), strict=True))
         call = self.graph.emit(auto_functionalized, (op,), current)
         for position, name in enumerate(changed_arguments(op), first_copy(op)):
-            if isinstance(given[name], Node):
-                self.values.write(given[name], self.graph.element(call, position))
-            elif given[name] is not None:
+            if isinstance(arguments[name], Node):
+                self.values.write(arguments[name], self.graph.element(call, position))
+            elif arguments[name] is not None:
                 copies = self.graph.element(call, position)
-                for index, target in enumerate(given[name]):
+                for index, target in enumerate(arguments[name]):
                     self.values.write(target, self.graph.element(copies, index))
         many = len(op._schema.returns) > 1
         return call if many or not op._schema.returns else self.graph.element(call, 0)
@@ -149,8 +152,10 @@ class WritingCalls:
         """
         if op in _SAME_EVERYWHERE or (op in _SET_VALUE and fake_values(node.args[1]).numel() == 1):
             return
-        given = dict(zip((a.name for a in op._schema.arguments), bind_schema(op, node.args, node.kwargs), strict=True))
-        for target in pytree.tree_leaves([given[name] for name in changed_arguments(op)]):
+        arguments = dict(
+            zip((a.name for a in op._schema.arguments), bind_schema(op, node.args, node.kwargs), strict=True)
+        )
+        for target in pytree.tree_leaves([arguments[name] for name in changed_arguments(op)]):
             if isinstance(target, Node) and self.values.is_view(target) and overlaps_itself(target.meta["val"]):
                 raise LoweringError(
                     f"{op} writes to a view that shows some element several times (expand, unfold, as_strided);"
@@ -159,18 +164,18 @@ class WritingCalls:
                     location=user_location(node),
                 )
 
-    def _check_apart(self, node: Node, changed: Collection[str], given: Mapping[str, Any]) -> None:
+    def _check_apart(self, node: Node, changed: Collection[str], arguments: Mapping[str, Any]) -> None:
         """Raise if the call changes memory that another of its arguments shows: on copies it would not see that."""
         tensors = [
             (name, leaf)
-            for name, value in given.items()
+            for name, value in arguments.items()
             for leaf in pytree.tree_leaves(value)
             if isinstance(leaf, Node) and isinstance(leaf.meta.get("val"), torch.Tensor)
         ]
-        for (name, one), (other_name, other) in combinations(tensors, 2):
-            same_base = self.values.base(one) is self.values.base(other)
+        for (name, left), (other_name, right) in combinations(tensors, 2):
+            same_base = self.values.base(left) is self.values.base(right)
             together = same_base and (name in changed or other_name in changed)
-            if together and may_share_memory(one.meta["val"], other.meta["val"]):
+            if together and may_share_memory(left.meta["val"], right.meta["val"]):
                 raise LoweringError(
                     f"{node.target} changes its arguments, and {name} and {other_name} show the same memory;"
                     " give it a copy of one (clone)",
@@ -182,7 +187,7 @@ class WritingCalls:
 _SET_VALUE = frozenset({aten.copy_.default})
 
 _SAME_EVERYWHERE = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default})
-"""What writes one number to every element."""
+"""Operators that write one number to every element."""
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 

@@ -1,4 +1,4 @@
-"""What an attention's mask does, whose content is known: True or 0 is seen, False or -inf hidden."""
+"""The mask of an attention, whose content is known -> what it does: True or 0 is seen, False or -inf hidden."""
 
 from __future__ import annotations
 

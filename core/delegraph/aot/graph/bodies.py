@@ -29,7 +29,7 @@ def graph_modules(root: GraphModule, path: str = "") -> Iterator[tuple[str, Grap
 
 def bodies(module: GraphModule) -> dict[str, GraphModule]:
     """The control-flow bodies that `module`'s own graph refers to, by name; not what lies in delegates."""
-    return {name: held for name, held in attributes(module).items() if isinstance(held, GraphModule)}
+    return {name: attribute for name, attribute in attributes(module).items() if isinstance(attribute, GraphModule)}
 
 
 def all_nodes(root: GraphModule) -> Iterator[Node]:
@@ -39,17 +39,17 @@ def all_nodes(root: GraphModule) -> Iterator[Node]:
 
 
 def attributes(module: GraphModule) -> dict[str, Any]:
-    """What the get_attr nodes of `module`'s own graph refer to, by name: bodies, delegates, tensors."""
+    """The attributes that the get_attr nodes of `module`'s own graph refer to, by name: bodies, delegates, tensors."""
     return {str(node.target): referenced(module, node) for node in module.graph.find_nodes(op="get_attr")}
 
 
 def referenced(module: torch.nn.Module, node: Node) -> Any:
-    """What the get_attr `node` of `module`'s graph refers to."""
+    """The attribute that the get_attr `node` of `module`'s graph refers to."""
     return operator.attrgetter(str(node.target))(module)
 
 
 def output_values(graph: Graph) -> list[Any]:
-    """What the graph returns, flat: nodes and plain values."""
+    """The values that the graph returns, flat: nodes and plain values."""
     values = graph.output_node().args[0]
     return list(values) if isinstance(values, (tuple, list)) else [values]
 

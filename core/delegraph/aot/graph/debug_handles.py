@@ -28,7 +28,7 @@ DEBUG_HANDLE: Final = "debug_handle"
 def source_handles(module: GraphModule) -> dict[Node, int]:
     """The handle of each node of an exported program that has one, or is to have one: they continue those there are.
 
-    What torch decomposed before it came here counts as what it was (`meta["from_node"]`).
+    Nodes that torch decomposed a call into before count as that call (`meta["from_node"]`).
     """
     handles: dict[Node, int] = {}
     by_origin: dict[object, int] = {}
@@ -42,7 +42,7 @@ def source_handles(module: GraphModule) -> dict[Node, int]:
 
 
 def close_gaps(module: GraphModule) -> None:
-    """Count the handles from 1 on, in the order of the graph and of its bodies behind it, and number what has none."""
+    """Count the handles from 1 on, in the order of the graph and then of its bodies; calls without one get one."""
     numbers: dict[Any, int] = {}
     for node in _handled(module):
         node.meta[DEBUG_HANDLE] = numbers.setdefault(node.meta.get(DEBUG_HANDLE) or node, len(numbers) + 1)
@@ -70,7 +70,8 @@ def highest_handle(module: GraphModule) -> int:
 
 
 def _origin(node: Node) -> object:
-    """What `node` was in the first graph that torch knows of; a result goes with its call, a body with what runs it."""
+    """The node that `node` was in the first graph that torch knows of; a result counts as its call, a body as the call
+    that runs it."""
     if node.op == "get_attr" and node.users:
         node = next(iter(node.users))
     while node.target is operator.getitem and isinstance(node.args[0], Node):

@@ -78,7 +78,7 @@ def with_graph(program: ExportedProgram, root: Mapping[str, Any], graph: Graph) 
 def _on_trust(
     program: ExportedProgram, root: Mapping[str, Any], graph: Graph, output_specs: Sequence[OutputSpec]
 ) -> ExportedProgram:
-    """What torch's constructor makes of it, unchecked, and without Python code before somebody asks for that.
+    """The program that torch's constructor would make, unchecked, and without Python code until somebody asks for it.
 
     Generating the code is most of the constructor's cost, and nothing here runs it: an interpreter does.
     """
@@ -106,7 +106,7 @@ def _signature(program: ExportedProgram, graph: Graph, output_specs: Sequence[Ou
 
 
 def _input_specs(old: Sequence[InputSpec], placeholders: Sequence[Node]) -> list[InputSpec]:
-    """By name; where the names are others, but as many, by position."""
+    """The input specs of `placeholders`, found by name; where the names are others, but as many, by position."""
     by_name = {spec.arg.name: spec for spec in old}
     if len(old) == len(placeholders) and any(_is_unknown(node, by_name) for node in placeholders):
         return [
@@ -135,7 +135,10 @@ def copy_program(program: ExportedProgram) -> ExportedProgram:
 
 
 def _with_copied_bodies(root: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _copied_body(held) if isinstance(held, GraphModule) else held for name, held in root.items()}
+    return {
+        name: _copied_body(attribute) if isinstance(attribute, GraphModule) else attribute
+        for name, attribute in root.items()
+    }
 
 
 def _copied_body(body: GraphModule) -> GraphModule:

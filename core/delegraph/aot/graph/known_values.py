@@ -20,7 +20,7 @@ from delegraph.aot.graph.bodies import referenced
 __all__ = ["held_value", "known_value"]
 
 LARGEST: Final = 2**22
-"""Elements of a mask of 2048 x 2048: what it takes longer to compute is not known."""
+"""Elements of a mask of 2048 x 2048: larger results count as unknown, since computing them takes long."""
 
 aten = torch.ops.aten
 
@@ -30,13 +30,13 @@ _SHAPED_ALIKE: Final = frozenset(
         *(aten.new_full.default, aten.new_ones.default, aten.new_zeros.default),
     }
 )
-"""Of their first argument they take the shape or the dtype, and no values: that may be an input."""
+"""Operators that read the shape or the dtype of their first argument, and no values: it may be an input."""
 
 
 def known_value(node: Node, constant: Callable[[Node], torch.Tensor | None]) -> torch.Tensor | None:
-    """What `node` holds in each run; None if that depends on inputs or chance, or is large.
+    """The content of `node`, the same in each run; None if it depends on inputs or random numbers, or is large.
 
-    `constant` says what a placeholder or an attribute of the graph holds, None of those that are no constants.
+    `constant` gives the content of a placeholder or an attribute of the graph, None if it is no constant.
     """
     return _computed(node, constant, {})
 
@@ -85,7 +85,7 @@ def _result(
 
 
 def _unknown(node: Node) -> torch.Tensor | None:
-    """Of the shape and dtype of `node`, if it is small."""
+    """An uninitialized tensor of the shape and dtype of `node`; None if it is large."""
     return torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype) if _is_small(node) else None
 
 

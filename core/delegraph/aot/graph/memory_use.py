@@ -1,4 +1,4 @@
-"""What a pass decided about a result's memory, written on its node: read by emission, shown by the graph's text.
+"""A pass's decision about a result's memory, written on its node: read by emission, shown by the graph's text.
 
 %view : f32[4] = aten.view_copy.default(%add, [4])  # shows the memory of %add
 """
@@ -47,28 +47,28 @@ class MemoryUse(Enum):
     """The bytes begin somewhere in those of the first argument (`piece_offsets`); or several such results."""
 
     WHOLE = "is written in parts by"
-    """What it consists of is there already, or copied there; see PART."""
+    """Its parts are computed in its memory, or copied there; see PART."""
 
     PART = "is a part of"
     """The result is written into the memory of the WHOLE that `part_of` names."""
 
 
 def memory_use(node: Node) -> MemoryUse | None:
-    """What was decided about `node`; None: it has memory of its own."""
+    """The decision about the memory of `node`; None: it has memory of its own."""
     use = node.meta.get(MEMORY_USE)
     return use if isinstance(use, MemoryUse) else None
 
 
 def piece_offsets(node: Node) -> tuple[int, ...]:
-    """Of a PIECE: the byte of the first argument at which each of its results begins."""
-    found: tuple[int, ...] = node.meta[PIECE_OFFSETS]
-    return found
+    """The byte of the first argument at which each result of a PIECE begins."""
+    offsets: tuple[int, ...] = node.meta[PIECE_OFFSETS]
+    return offsets
 
 
 def part_of(node: Node) -> tuple[str, int] | None:
-    """Of a PART, which a WHOLE may be too: in which node's memory it lies, by name, and from which byte on."""
-    found: tuple[str, int] | None = node.meta.get(PART_OF)
-    return found
+    """The node, by name, in whose memory a PART lies (a WHOLE may be one too), and the byte at which it begins."""
+    part: tuple[str, int] | None = node.meta.get(PART_OF)
+    return part
 
 
 def clear_memory_use(module: GraphModule, uses: Collection[MemoryUse] = tuple(MemoryUse)) -> None:

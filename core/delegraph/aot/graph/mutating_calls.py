@@ -49,9 +49,11 @@ def without_out(op: OpOverload) -> OpOverload | None:
     outs = [argument.name for argument in op._schema.arguments if argument.is_out]
     if not outs or tuple(outs) != changed_arguments(op):
         return None
-    wanted = _given(op)
+    arguments = _given(op)
     others = (getattr(op.overloadpacket, name) for name in op.overloadpacket.overloads())
-    return next((other for other in others if not other._schema.is_mutable and _given(other) == wanted), None)
+    return next(
+        (overload for overload in others if not overload._schema.is_mutable and _given(overload) == arguments), None
+    )
 
 
 def _given(op: OpOverload) -> list[tuple[str, str]]:
@@ -103,9 +105,9 @@ def first_copy(op: OpOverload) -> int:
     return max(1, len(op._schema.returns))
 
 
-def may_share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+def may_share_memory(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two views of one tensor may have an element in common; the ranges of their bytes decide."""
-    a, b = _byte_range(one), _byte_range(other)
+    a, b = _byte_range(left), _byte_range(right)
     return a is None or b is None or (a[0] < b[1] and b[0] < a[1])
 
 
@@ -116,11 +118,11 @@ def overlaps_itself(tensor: torch.Tensor) -> bool | None:
     """
     pairs = zip(tensor.stride(), tensor.shape, strict=True)
     steps = [(stride, size) for stride, size in pairs if not isinstance(size, int) or size > 1]
-    if any(isinstance(stride, int) and stride == 0 for stride, _ in steps):
+    if any(isinstance(stride, int) and stride == 0 for stride, _ in steps):  # expanded
         return True
     if not all(isinstance(number, int) for step in steps for number in step):
         return None
-    reach = 0
+    reach = 0  # the largest offset within the dims of smaller strides
     for stride, size in sorted(steps):
         if stride <= reach:
             return True

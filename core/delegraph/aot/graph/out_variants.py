@@ -27,7 +27,8 @@ _TENSOR_OPTIONS: Final = frozenset({"dtype", "layout", "device", "pin_memory"})
 
 @dataclass(frozen=True, slots=True)
 class OutVariant:
-    """What `schema` names writes into its arguments `outs` (in order of the returns); no outs: it works in place."""
+    """An operator, by its `schema`, that writes into its arguments `outs` (in order of the returns); no outs: it works
+    in place."""
 
     schema: torch.FunctionSchema
     outs: tuple[str, ...]
@@ -56,10 +57,10 @@ def find_out_variant(op: OpOverload) -> OutVariant | None:
     """The out variant of `op`, or None if there is none."""
     if op._schema.is_mutable and all(result.alias_info is not None for result in op._schema.returns):
         return OutVariant(op._schema, ())
-    wanted = _signature(op._schema)
-    without_options = tuple(entry for entry in wanted if entry[0] not in _TENSOR_OPTIONS)
+    with_options = _signature(op._schema)
+    without_options = tuple(entry for entry in with_options if entry[0] not in _TENSOR_OPTIONS)
     candidates = [candidate for candidate in _overloads(op.overloadpacket) if _outs(candidate._schema)]
-    for signature in (wanted, without_options):
+    for signature in (with_options, without_options):
         for candidate in candidates:
             if _signature(candidate._schema) == signature and _fills_returns(candidate._schema, op._schema):
                 return _variant(candidate._schema)
@@ -98,7 +99,7 @@ def gives_scalar(op: OpOverload) -> bool:
 
 
 def missing_text(op: OpOverload) -> str:
-    """What to do about an operator without out variant."""
+    """A message about an operator without out variant: what to do."""
     packet = op.overloadpacket
     others = [f"{o._schema.name}.{o._overloadname}" for o in _overloads(packet) if _outs(o._schema)]
     has = f"the out overloads are {', '.join(others)}, none with its arguments" if others else "no overload takes out"
@@ -129,7 +130,7 @@ def _wanted_schema(op: OpOverload) -> str:
 
 
 def _out_names(schema: torch.FunctionSchema) -> tuple[str, ...]:
-    """What torch calls the out arguments."""
+    """The names that torch gives the out arguments."""
     many = len(schema.returns) > 1
     return tuple(f"out{position}" if many else "out" for position in range(len(schema.returns)))
 

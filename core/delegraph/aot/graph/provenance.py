@@ -1,6 +1,6 @@
 """Edge program -> the same, each call with a lasting name: by it a call is known in all forms of the program.
 
-A backend sees the program in the form that it asked for. What a call of one form is in another is told by
+A backend sees the program in the form that it asked for. Calls of one form are known in another by
 
     linear            a call of the source program, and the same call wherever it was left whole
     linear/0, /1      the calls that it was decomposed into, in order; `linear/1/0` is a piece of a piece
@@ -21,7 +21,7 @@ SOURCE: Final = "delegraph_source"
 """The key in `node.meta` of the lasting name."""
 
 OPERAND: Final = "delegraph_operand"
-"""The key in `node.meta` of what `edge.tensor_operands` put in the place of an operand: a constant's is the number."""
+"""The key in `node.meta` of nodes that `edge.tensor_operands` put in the place of an operand: the number, or None."""
 
 MEMORY_FORMAT: Final = "delegraph_memory_format"
 """The key in `node.meta` of calls whose copies say layouts by memory formats on purpose (`edge.memory_formats`)."""

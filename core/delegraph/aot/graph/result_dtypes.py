@@ -59,7 +59,7 @@ def names_of(dtypes: Dtypes) -> str:
 
 
 def _decisive(value: Any) -> Hashable:
-    """What of an argument decides on dtypes."""
+    """The part of an argument that decides on dtypes."""
     if isinstance(value, Node):
         value = value.meta["val"]
     if isinstance(value, torch.Tensor):

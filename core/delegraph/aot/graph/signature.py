@@ -59,7 +59,7 @@ class WriteBack:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSignature:
-    """What the placeholders and outputs of a program stand for.
+    """The placeholders and outputs of a program, by what they stand for.
 
     `constants` are the tensors that no run changes, `states` those that the program gives a new value, `inputs` the
     caller's; `others` what is not a tensor (tokens, script objects). `outputs` are the caller's, flat: nodes and plain
@@ -115,11 +115,11 @@ class ResolvedSignature:
     @property
     def weights(self) -> dict[str, torch.Tensor]:
         """The tensors that the program brings with it, states included: placeholder's name -> tensor."""
-        return {node.name: held.tensor for node, held in (*self.constants.items(), *self.states.items())}
+        return {node.name: stored.tensor for node, stored in (*self.constants.items(), *self.states.items())}
 
     @property
     def results(self) -> list[Any]:
-        """What a run has to compute: the outputs, then the sources of the write-backs."""
+        """The values that a run has to compute: the outputs, then the sources of the write-backs."""
         return [*self.outputs, *(write_back.source for write_back in self.write_backs)]
 
 
@@ -167,8 +167,8 @@ def live_nodes(graph: Graph, roots: Sequence[Any]) -> set[Node]:
 
 
 def _acts(node: Node) -> bool:
-    """Whether a call writes into one of its arguments, or is of a delegate that changes a buffer, which may be all that
-    it does. Assertions do not: they leave no trace in a program."""
+    """Whether a call writes into one of its arguments, or is of a delegate that changes a buffer: it is needed even if
+    nothing reads its result. Assertions are not: they leave no trace in a program."""
     if node.target is call_delegate:
         delegate: Any = node.graph.owning_module.get_submodule(str(node.args[0].target))  # type: ignore[union-attr]
         return bool(delegate.original_module.graph_signature.buffers_to_mutate)
@@ -212,5 +212,5 @@ _STATE_MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, getattr(OutputKind, "P
 
 def _held(program: ExportedProgram, spec: InputSpec) -> Any:
     target = str(spec.target)
-    held: Mapping[str, Any] = program.state_dict if target in program.state_dict else program.constants
-    return held.get(target)
+    tensors: Mapping[str, Any] = program.state_dict if target in program.state_dict else program.constants
+    return tensors.get(target)

@@ -1,4 +1,4 @@
-"""What an author's `support` says of a node -> None or a reason; anything else is refused, with what to return."""
+"""The return value of an author's `support` -> None or a reason; anything else is refused, with what to return."""
 
 from __future__ import annotations
 

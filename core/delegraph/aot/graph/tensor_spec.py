@@ -32,7 +32,7 @@ MAX_RANK: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What the file says about a tensor apart from its place. `sizes` are upper bounds unless STATIC."""
+    """A tensor as the file describes it, without its place. `sizes` are upper bounds unless STATIC."""
 
     dtype: torch.dtype
     sizes: tuple[int, ...]
@@ -77,7 +77,7 @@ class Origin:
 
     @property
     def remedy(self) -> str:
-        """What to write to give it a bound."""
+        """The code to write to give it a bound."""
         if self.dim is None:
             return f"torch._check({self.input} <= 1024) in the model"
         return f'dynamic_shapes={{"{self.input}": {{{self.dim}: Dim("n", max=1024)}}}} in torch.export.export'

@@ -86,14 +86,14 @@ class _Writer:
                 call = f"{_target(node)}({_arguments(node)})"
                 yield f"%{node.name}{self._type(node)} = {call}{_remark(_memory(node))}"
             elif node.op == "get_attr":
-                held = referenced(module, node)
-                yield f"%{node.name}{self._type(node)} = {_held(held)} {node.target}"
-                yield from _indented(self._contents(held))
+                attribute = referenced(module, node)
+                yield f"%{node.name}{self._type(node)} = {_held(attribute)} {node.target}"
+                yield from _indented(self._contents(attribute))
 
-    def _contents(self, held: Any) -> Iterator[str]:
-        if isinstance(held, GraphModule):
-            yield from self.graph(held)
-        elif isinstance(original := getattr(held, "original_module", None), ExportedProgram):
+    def _contents(self, attribute: Any) -> Iterator[str]:
+        if isinstance(attribute, GraphModule):
+            yield from self.graph(attribute)
+        elif isinstance(original := getattr(attribute, "original_module", None), ExportedProgram):
             yield from self.program(original)
 
     def _type(self, node: Node) -> str:
@@ -114,9 +114,9 @@ class _Writer:
     def _sizes(self, sizes: Iterable[Any]) -> str:
         return ", ".join(_SYMBOL.sub(self._symbol, str(size)) for size in sizes)
 
-    def _symbol(self, found: re.Match[str]) -> str:
+    def _symbol(self, symbol: re.Match[str]) -> str:
         """`s0`, `s1` … in order; those that depend on data keep their `u`."""
-        return self.symbols.setdefault(found[0], f"{found[1]}{len(self.symbols)}")
+        return self.symbols.setdefault(symbol[0], f"{symbol[1]}{len(self.symbols)}")
 
 
 # ---- words -----------------------------------------------------------------------------------------
@@ -127,13 +127,13 @@ def _words(kind: InputKind | OutputKind) -> str:
     return kind.name.removesuffix("_MUTATION").replace("_", " ").lower()
 
 
-def _held(held: Any) -> str:
-    if isinstance(held, GraphModule):
+def _held(attribute: Any) -> str:
+    if isinstance(attribute, GraphModule):
         return "body"
-    backend = getattr(held, "backend_id", None)
+    backend = getattr(attribute, "backend_id", None)
     if backend is not None:
         return f"delegate of {backend}"
-    return "constant" if isinstance(held, torch.Tensor) else type(held).__name__
+    return "constant" if isinstance(attribute, torch.Tensor) else type(attribute).__name__
 
 
 def _memory(node: Node) -> str:

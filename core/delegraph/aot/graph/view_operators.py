@@ -47,7 +47,7 @@ def _reshaped(call: Call, parent: Value, value: Value, _args: Any, _kwargs: Any)
 
 
 def _permuted(call: Call, parent: Value, value: Value, args: Any, _kwargs: Any) -> Value:
-    order = [d % parent.meta["val"].dim() for d in args[0]]
+    order = [d % parent.meta["val"].dim() for d in args[0]]  # the inverse permutation: where each dim came from
     return call(aten.permute.default, value, [order.index(d) for d in range(len(order))])
 
 

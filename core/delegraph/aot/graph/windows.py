@@ -32,4 +32,4 @@ def overhang(
     `before` and `after` are the sizes of input and result; `padding` is as much on either side.
     """
     dims = zip(before, after, kernel, stride, padding, dilation, strict=True)
-    return [max(0, (made - 1) * s + d * (k - 1) + 1 - given - 2 * p) for given, made, k, s, p, d in dims]
+    return [max(0, (result - 1) * s + d * (k - 1) + 1 - size - 2 * p) for size, result, k, s, p, d in dims]

@@ -1,12 +1,12 @@
-"""Program -> the same, what depends on weights alone computed now: a constant stands where the computation stood.
+"""Program -> the same, its constant computations done now: a constant stands where the computation stood.
 
     %permute = aten.permute_copy.default(%p_weight, [1, 0])         %_folded_permute = constant _folded_permute
     %mm = aten.mm.default(%x, %permute)                       ->    %mm = aten.mm.default(%x, %_folded_permute)
 
 A group of connected constant computations is folded when its results take no more bytes in the file than the weights
-that it makes unnecessary, plus about what its instructions take; so folding never inflates a file. What dequantizes has
-no such allowance: a constant that somebody made small stays small. The same computation
-in several places (a weight that is turned in each step of a loop) is one. The operators run as they are, on the real
+that it makes unnecessary, plus about what its instructions take; so folding never inflates a file. A group that
+dequantizes has no such allowance: a constant that somebody made small stays small. The same computation in several
+places (a weight that is transposed in each step of a loop) is done once. The operators run as they are, on the real
 weights.
 """
 
@@ -36,7 +36,7 @@ ALLOWANCE: Final = 1024
 """Bytes that the results of a group may take beyond the weights it replaces."""
 
 INSTRUCTION_NBYTES: Final = 128
-"""What an instruction and its values take in a file, about: each one that folding saves makes room for a result."""
+"""About the bytes that an instruction and its values take in a file: each one saved makes room for a result."""
 
 _UNDEFINED_CONTENT: Final = frozenset(
     {"aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_strided", "dim_order_ops::_empty_dim_order"}
@@ -81,9 +81,9 @@ def constant_folding() -> ConstantFolding:
 def _constants(program: ExportedProgram, external_tag: Callable[[Node], str | None]) -> dict[Node, torch.Tensor]:
     """The tensors that are known now: nothing changes them, and no other file has them."""
     constants = ResolvedSignature.of(program).constants
-    held = {node: held.tensor for node, held in constants.items() if external_tag(node) is None}
+    own = {node: stored.tensor for node, stored in constants.items() if external_tag(node) is None}
     attached = {node: referenced(program.graph_module, node) for node in program.graph.find_nodes(op="get_attr")}
-    return held | {node: tensor for node, tensor in attached.items() if isinstance(tensor, torch.Tensor)}
+    return own | {node: tensor for node, tensor in attached.items() if isinstance(tensor, torch.Tensor)}
 
 
 def _replaced(
@@ -98,7 +98,7 @@ def _replaced(
             constant = graph.create_node("get_attr", name)
         constant.meta = dict(node.meta)
         node.replace_all_uses_with(constant)
-    for node in reversed(list(foldable)):
+    for node in reversed(list(foldable)):  # users before what they use
         if not node.users:
             graph.erase_node(node)
     return with_graph(program, root, graph)
@@ -186,14 +186,14 @@ def _groups(nodes: Sequence[Node], constants: Mapping[Node, torch.Tensor], neede
     """The connected groups of `nodes`; a result is what the rest of the program, or its caller, reads."""
     leader: dict[Node, Node] = {}
 
-    def find(node: Node) -> Node:
+    def find(node: Node) -> Node:  # union-find, with path halving
         while leader.setdefault(node, node) is not node:
             leader[node] = leader[leader[node]]
             node = leader[node]
         return node
 
     for node in nodes:
-        for source in node.all_input_nodes:
+        for source in node.all_input_nodes:  # weights too: readers of one weight free it together, or not at all
             leader[find(source)] = find(node)
     inside = set(nodes)
     outputs = {node for node in needed if isinstance(node, Node)}

@@ -136,21 +136,21 @@ class ExportInterpreter(Interpreter):
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Hand a call to the method of the pass that is for its kind."""
-        meta, one = self._meta(), self.callback
+        meta, callback = self._meta(), self.callback
         if target is operator.getitem:
-            return one.call_getitem(args[0], args[1], meta)
+            return callback.call_getitem(args[0], args[1], meta)
         if target in _SYM_OPERATORS or getattr(target, "__module__", None) in _SCALAR_MODULES:
-            return one.call_sym(target, args, meta)
+            return callback.call_sym(target, args, meta)
         if isinstance(target, (OpOverload, OpOverloadPacket)):
-            return one.call_operator(target, args, kwargs, meta)
+            return callback.call_operator(target, args, kwargs, meta)
         if not isinstance(target, HigherOrderOperator):
             raise self._refused(f"Unsupported target type: {target}")
         if target is executorch_call_delegate:
-            return one.call_delegate(args[0], args[1:], kwargs, meta)
+            return callback.call_delegate(args[0], args[1:], kwargs, meta)
         control_flow = CONTROL_FLOW.get(target.name())
         if control_flow is not None:
-            return getattr(one, control_flow)(*args, meta)
-        return one._fx("call_function", target, args, kwargs, meta)
+            return getattr(callback, control_flow)(*args, meta)
+        return callback._fx("call_function", target, args, kwargs, meta)
 
     def _meta(self) -> NodeMetadata:
         return NodeMetadata(self.node.meta)
@@ -203,7 +203,7 @@ class ExportPass(PassBase):
         return result
 
     def inputs(self, graph_module: GraphModule) -> list[Argument]:
-        """What the graph is run on: the placeholders' values."""
+        """The values of the placeholders, on which the graph is run."""
         placeholders = graph_module.graph.find_nodes(op="placeholder")
         for node in placeholders:
             if "val" not in node.meta and node.users:
@@ -292,7 +292,7 @@ class ExportPass(PassBase):
         return self._fx("call_function", executorch_call_delegate, (lowered_module, *args), kwargs, meta)
 
     def output(self, results: Any, meta: NodeMetadata) -> ProxyValue:
-        """What the graph returns."""
+        """The outputs of the graph."""
         return self._fx("output", "output", (results,), {}, meta)
 
     def call_submodule(self, graph_module: GraphModule, inputs: tuple[Argument, ...]) -> PassResult:
@@ -328,15 +328,16 @@ class ExportPass(PassBase):
         """Where a call makes up sizes (`nonzero`), they are the symbols that it made up in the old graph."""
         env = getattr(self.fake_tensor_mode, "shape_env", None)
         node.meta.pop("unbacked_bindings", None)
-        if (made := compute_unbacked_bindings(env, value)) is None:
+        if (bindings := compute_unbacked_bindings(env, value)) is None:
             return
-        known = {path: _symbol_at(old_value, path) for path in made.values()}
+        # running the call makes up u5 where the old graph had u0, to which other values refer: u5 becomes u0
+        known = {path: _symbol_at(old_value, path) for path in bindings.values()}
         if self._symbols.isdisjoint(known.values()) and None not in known.values():
             node.meta["unbacked_bindings"] = {symbol: path for path, symbol in known.items()}
             self._symbols.update(known.values())
             rebind_unbacked(env, node, value)
         else:
-            node.meta["unbacked_bindings"] = made
+            node.meta["unbacked_bindings"] = bindings
 
     @contextmanager
     def _fake_mode(self, graph_module: GraphModule, inputs: Sequence[Argument]) -> Any:
@@ -382,7 +383,7 @@ def _constant_or_value(value: Any) -> Any:
 
 
 def _row(value: ProxyValue) -> torch.Tensor:
-    """What a loop's body sees of `value`: one row, also where there is none."""
+    """The row of `value` that a loop's body sees: a fake one even where there are none."""
     whole = value.to_tensor()
     return torch.empty_strided(whole.shape[1:], whole.stride()[1:], dtype=whole.dtype, device=whole.device)
 

@@ -1,4 +1,4 @@
-"""Program -> the same, what quantizes halves or dequantizes to them in float32, for calls that are left to kernels.
+"""Program -> the same, quantize calls of halves and dequantize calls to them in float32, for calls left to kernels.
 
     before                                                       after
     q = quantize_per_tensor(x, …)              x: bfloat16       f = _to_copy(x, dtype=float32)
@@ -32,7 +32,7 @@ _DEQUANTIZE: Final = "quantized_decomposed::dequantize_per_"
 
 
 class Float32Quantization(ExportedProgramPassBase):
-    """Puts casts before what quantizes half precision, and behind what dequantizes to it."""
+    """Puts casts before calls that quantize half precision, and behind those that dequantize to it."""
 
     required_dialect: Dialect | None = ATEN
 
@@ -64,8 +64,8 @@ def _widen_result(node: Node) -> bool:
     dtype = node.meta["val"].dtype
     if dtype not in _HALVES:
         return False
-    node.args = tuple(torch.float32 if one == dtype else one for one in node.args)
-    node.kwargs = {name: torch.float32 if one == dtype else one for name, one in node.kwargs.items()}
+    node.args = tuple(torch.float32 if arg == dtype else arg for arg in node.args)
+    node.kwargs = {name: torch.float32 if arg == dtype else arg for name, arg in node.kwargs.items()}
     node.meta["val"] = node.meta["val"].to(torch.float32)
     with node.graph.inserting_after(node):
         narrow = _cast(node, node, dtype)

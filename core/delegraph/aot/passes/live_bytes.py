@@ -1,7 +1,7 @@
 """Graph -> how many bytes are alive at each of its nodes, and whether more would be if results shared memory.
 
-Counted node by node, views and updates in place with what they show. What bodies of control flow need for themselves
-is not in it: it is a guide for passes that trade a copy for a longer life, lifetimes are planned by instructions.
+Bytes are counted node by node; views and in-place updates count as the memory that they show. The memory of bodies of
+control flow is left out: this guides passes that trade a copy for a longer life, and planning counts by instructions.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["LiveBytes", "Unit"]
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """Memory of one tensor and of all that shows it, from node `first` to node `last`. `origin` made it, as its result
-    `position`; `is_kept`: some value in it is a result of the graph."""
+    """The memory of a tensor and of all that shows it, alive from node `first` to node `last`. The tensor is result
+    `position` of `origin`; `is_kept`: some value in it is a result of the graph."""
 
     origin: Node
     position: int
@@ -39,19 +39,19 @@ class Unit:
 
 
 class LiveBytes:
-    """The units of one graph. `given` are the placeholders that have planned memory, `always` those among them that
-    keep it, `roots` what the graph returns."""
+    """The units of one graph. `planned` are the placeholders that have planned memory, `always` those among them that
+    keep it, `roots` the values that the graph returns."""
 
     def __init__(
         self,
         module: GraphModule,
         bounds: Bounds,
         roots: Sequence[Any],
-        given: Collection[Node] = (),
+        planned: Collection[Node] = (),
         always: Collection[Node] = (),
     ) -> None:
         live = live_nodes(module.graph, roots)
-        self.order = [node for node in module.graph.nodes if node in live or node in given]
+        self.order = [node for node in module.graph.nodes if node in live or node in planned]
         self.position = {node: i for i, node in enumerate(self.order, 1)}
         self._bounds = bounds
         self._of: dict[Node, Unit] = {}
@@ -59,8 +59,8 @@ class LiveBytes:
         end = len(self.order) + 1
         for node in self.order:
             self._read(node)
-            if node.op == "call_function" or node in given:
-                self._make(node, 0 if node in given else self.position[node])
+            if node.op == "call_function" or node in planned:
+                self._make(node, 0 if node in planned else self.position[node])
         for root in roots:
             if (unit := self.of(root)) is not None:
                 unit.last, unit.is_kept = end, True
@@ -74,15 +74,15 @@ class LiveBytes:
         """The most bytes that are alive at one node."""
 
     def units(self) -> list[Unit]:
-        """All of them, those that were joined to others too."""
+        """All units, those that were joined to others too."""
         return list(dict.fromkeys([*self._of.values(), *self._results.values()]))
 
     def of(self, node: Any) -> Unit | None:
-        """Whose memory a node's tensor lies in; None for what is not one planned tensor."""
+        """The unit that a node's tensor lies in; None for a value that is not a single planned tensor."""
         return _home(self._of.get(node)) if isinstance(node, Node) else None
 
     def results(self, node: Node) -> list[Unit | None]:
-        """Those of a call's results, in order."""
+        """The units of a call's results, in order."""
         value = node.meta.get("val")
         if isinstance(value, (tuple, list)):
             return [_home(self._results.get((node, i))) for i in range(len(value))]
@@ -92,13 +92,13 @@ class LiveBytes:
         """Let `others` lie in the memory of `whole`, unless more bytes were alive at the peak then."""
         units = (whole, *others)
         first, last = min(unit.first for unit in units), max(unit.last for unit in units)
-        before = self._alive[first : last + 1]  # only this stretch changes, which is short in most graphs
+        before = self._alive[first : last + 1]  # a view: only this stretch changes, which is short in most graphs
         alive = before + whole.nbytes
         for unit in units:
             alive[unit.first - first : unit.last + 1 - first] -= unit.nbytes
         if alive.max() > self.peak:
             return False
-        was_highest = before.max() == self.peak
+        was_highest = before.max() == self.peak  # else the peak lies elsewhere, and stays
         before[:] = alive
         if was_highest and alive.max() < self.peak:
             self.peak = int(self._alive.max())
@@ -120,15 +120,15 @@ class LiveBytes:
         elif use is MemoryUse.IN_PLACE:
             self._show(node, updated_value(node))
         elif node.target is operator.getitem:
-            found = self._results.get((node.args[0], node.args[1]))  # type: ignore[arg-type]
-            if found is not None:
-                self._of[node] = found
+            unit = self._results.get((node.args[0], node.args[1]))  # type: ignore[arg-type]
+            if unit is not None:
+                self._of[node] = unit
         elif isinstance(value, torch.Tensor):
             self._of[node] = Unit(node, 0, self._nbytes(value, node), first, max(first, self.position[node]))
         elif isinstance(value, (tuple, list)):
-            for i, one in enumerate(value):
-                if isinstance(one, torch.Tensor):
-                    self._results[node, i] = Unit(node, i, self._nbytes(one, node), first, first)
+            for i, result in enumerate(value):
+                if isinstance(result, torch.Tensor):
+                    self._results[node, i] = Unit(node, i, self._nbytes(result, node), first, first)
 
     def _show(self, node: Node, source: Any) -> None:
         if (unit := self.of(source)) is not None:

@@ -1,4 +1,4 @@
-"""What the user wrote for passes -> passes: those that are named are made by their plug-ins."""
+"""The user's passes, some by name -> passes: those that are named are made by their plug-ins."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def passes_by_method(
     if isinstance(passes, Mapping):
         check_method_names(argument, passes, methods)
         return {m: _made(f"{argument}[{m!r}]", passes.get(m), plugins) for m in methods}
-    made = _made(argument, [passes] if isinstance(passes, PassManager) else passes, plugins)
-    return dict.fromkeys(methods, made)
+    own = _made(argument, [passes] if isinstance(passes, PassManager) else passes, plugins)
+    return dict.fromkeys(methods, own)
 
 
 def _made(argument: str, passes: Any, plugins: PluginRegistry) -> list[GraphPass]:

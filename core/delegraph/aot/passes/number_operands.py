@@ -1,4 +1,4 @@
-"""Program -> the same, what was a number to the user a number again, for calls that are left to kernels.
+"""Program -> the same, operands that the user wrote as numbers numbers again, for calls that are left to kernels.
 
     before, as edge programs have it                          after
     c = constant 2.0
@@ -62,8 +62,8 @@ class NumberOperands(ExportedProgramPassBase):
 
 
 def _numbers(program: ExportedProgram) -> dict[Node, Any]:
-    """What stands for a number -> that number: a Python number, or the node of a symbolic one."""
-    constants = {node: held.tensor for node, held in ResolvedSignature.of(program).constants.items()}
+    """Nodes that stand for a number -> that number: a Python number, or the node of a symbolic one."""
+    constants = {node: stored.tensor for node, stored in ResolvedSignature.of(program).constants.items()}
     numbers: dict[Node, Any] = {}
     for node in all_nodes(program.graph_module):
         number: Any = node.args[0] if _is_symbolic(node) else lifted_number(node)
@@ -102,7 +102,7 @@ def _rewrite(node: Node, op: OpOverload, numbers: Mapping[Any, Any]) -> None:
 
 
 def _uncast(operand: Any) -> Any:
-    """What was an operand before it was brought to the others' dtype."""
+    """The operand before it was cast to the others' dtype."""
     is_cast = isinstance(operand, Node) and operand.target in _CASTS and OPERAND in operand.meta
     return operand.args[0] if is_cast else operand
 

@@ -8,7 +8,7 @@
 
 The dims before the one that is cut or joined have size 1, sizes are static and layouts contiguous, so that a part is
 one stretch of bytes; it begins where a tensor of its own could (`alignment`). A tensor has one home: it is a part of
-one `cat`, and no result of the method, but the whole may be. What is marked is memory that the program itself plans and
+one `cat`, and no result of the method, but the whole may be. Only memory is marked that the program itself plans and
 writes once: no state, no weight, no input that the caller sees changed, nothing on a device.
 
 A piece keeps all of its source alive, and a whole is there from its first part on. Where that would make more bytes
@@ -51,8 +51,8 @@ aten = torch.ops.aten
 class PartElision(ExportedProgramPassBase):
     """Marks `MemoryUse.PIECE`, `PART` with its `WHOLE`, and `IN_PLACE` on results of the program's own.
 
-    The options say what has no place in planned memory, and what every tensor's place is a multiple of, in bytes. Runs
-    last, after `Reinplacing` and `ViewElision`, whose marks say what shows whose memory.
+    The options say whether inputs and outputs have places in planned memory, and the alignment of places in bytes.
+    Runs last, after `Reinplacing` and `ViewElision`, whose marks say which value shows whose memory.
     """
 
     alloc_graph_input: bool = True
@@ -65,8 +65,8 @@ class PartElision(ExportedProgramPassBase):
         inputs = signature.inputs if self.alloc_graph_input else ()
         changed = {write_back.target for write_back in signature.write_backs} | signature.states.keys()
         for path, module in graph_modules(program.graph_module):
-            if path:  # what a body is given may be anybody's memory
-                roots = output_values(module.graph)  # and what it gives may go straight into the caller's
+            if path:  # the operands of a body may lie in anybody's memory
+                roots = output_values(module.graph)  # and its results may go straight into the caller's
                 alive = LiveBytes(module, bounds, roots)
                 _Graph(alive, bounds, frozenset(), frozenset(_nodes(roots)), self.alignment).run()
                 continue
@@ -89,7 +89,7 @@ class _Graph:
     alignment: int
 
     def run(self) -> None:
-        """Pieces first: what is cut up from a result of a call may be joined from there."""
+        """Pieces first: a piece of a call's result may be a part of a whole from there."""
         for mark in (self._piece, self._whole, self._update):
             for node in self.alive.order:
                 if node.op == "call_function" and memory_use(node) is None and device_of(node) == CPU:
@@ -103,13 +103,13 @@ class _Graph:
         if cut is None or source is None or not node.users:
             return
         spec, results = self._spec(node.args[0]), self.alive.results(node)
-        pieces = [self.bounds.spec(one, node) for one in _values(node)]
+        pieces = [self.bounds.spec(value, node) for value in _values(node)]
         offsets = _offsets(cut(node, spec), spec, pieces, self.alignment)
-        if offsets is None or any(one is None or one.is_kept or one is source for one in results):
+        if offsets is None or any(unit is None or unit.is_kept or unit is source for unit in results):
             return
         if not _one_memory(node, source.origin):
             return
-        if self.alive.join(source, [one for one in results if one is not None]):
+        if self.alive.join(source, [unit for unit in results if unit is not None]):
             node.meta[MEMORY_USE], node.meta[PIECE_OFFSETS] = MemoryUse.PIECE, offsets
 
     def _source(self, node: Node) -> Unit | None:
@@ -125,19 +125,24 @@ class _Graph:
         whole = self.alive.of(node)
         if node.target != aten.cat.default or whole is None or whole.origin is not node or not self._is_own(whole):
             return
-        spec, given = self._spec(node), node.args[0]
-        specs = [self._spec(one) for one in given]  # type: ignore[union-attr]
+        spec, operands = self._spec(node), node.args[0]
+        specs = [self._spec(tensor) for tensor in operands]  # type: ignore[union-attr]
         if not _is_row_of(specs, spec, node):
             return
         parts: list[tuple[Node, Unit, int]] = []
         offset = copied = 0
-        for one, part in zip(given, specs, strict=True):  # type: ignore[arg-type]
-            unit = self._part(one, part, node, [unit for _, unit, _ in parts]) if offset % self.alignment == 0 else None
+        for operand, part in zip(operands, specs, strict=True):  # type: ignore[arg-type]
+            unit = (
+                self._part(operand, part, node, [unit for _, unit, _ in parts])
+                if offset % self.alignment == 0
+                else None
+            )
             if unit is None:
                 copied += part.nbytes
             else:
-                parts.append((one, unit, offset))
+                parts.append((operand, unit, offset))
             offset += part.nbytes
+        # where more than half would be copied, the whole's longer life is not worth it
         if not parts or 2 * copied > offset or not self.alive.join(whole, [unit for _, unit, _ in parts]):
             return
         node.meta[MEMORY_USE] = MemoryUse.WHOLE
@@ -146,14 +151,14 @@ class _Graph:
             value.meta[PART_OF] = node.name, start
             value.meta.setdefault(MEMORY_USE, MemoryUse.PART)
 
-    def _part(self, one: Any, spec: TensorSpec, whole: Node, others: Sequence[Unit]) -> Unit | None:
-        """The memory of `one`, if it may lie in that of `whole`: made by a call for this alone, all of it shown."""
-        unit = self.alive.of(one)
+    def _part(self, operand: Any, spec: TensorSpec, whole: Node, others: Sequence[Unit]) -> Unit | None:
+        """The memory of `operand`, if it may lie in that of `whole`: made by a call for this alone, all of it shown."""
+        unit = self.alive.of(operand)
         if unit is None or unit in others or unit.is_kept or not self._is_own(unit) or unit.nbytes != spec.nbytes:
             return None
         value = _value_node(unit)
-        made = output_producer(value)
-        if made is None or memory_use(value) not in (None, MemoryUse.WHOLE) or not self._spec(value).is_contiguous:
+        producer = output_producer(value)
+        if producer is None or memory_use(value) not in (None, MemoryUse.WHOLE) or not self._spec(value).is_contiguous:
             return None
         reads = [read for read in _nodes(whole.args[0]) if self.alive.of(read) is unit]
         is_static = self._spec(value).is_static
@@ -167,6 +172,7 @@ class _Graph:
         source, unit = self.alive.of(old), self.alive.of(node)
         if source is None or unit is None or source is unit or source.is_kept or not self._is_own(source):
             return
+        # the call reads the old value once, and it is the last that does
         call = updating_call(node)
         reads: list[Node] = []
         map_arg((call.args, call.kwargs), reads.append)
@@ -180,7 +186,7 @@ class _Graph:
     # ---- what is known of values -----------------------------------------------------------------------
 
     def _is_own(self, unit: Unit) -> bool:
-        """Whether a call writes the memory, which is planned: not one that writes where another tensor is."""
+        """Whether the memory is planned, and a call writes it as its own result: not into another tensor."""
         node = unit.origin
         called = isinstance(node.target, OpOverload) and not node.target._schema.is_mutable
         if node.op != "call_function" or not (called or node.target is call_delegate) or device_of(node) != CPU:
@@ -211,7 +217,7 @@ def _narrowed(node: Node, spec: TensorSpec) -> Cut | None:
 
 
 def _from(spec: TensorSpec, dim: Any, start: Any) -> Cut | None:
-    """From `start` on, which counts from the end if it is below 0."""
+    """The cut that begins at `start`, which counts from the end if it is below 0."""
     if not isinstance(start, int) or not spec.sizes:
         return None
     size = spec.sizes[dim]
@@ -221,7 +227,7 @@ def _from(spec: TensorSpec, dim: Any, start: Any) -> Cut | None:
 def _split(node: Node, spec: TensorSpec) -> Cut | None:
     """`split_copy` and `split_with_sizes_copy`: one after the other."""
     dim = _argument(node, 2, "dim", 0)
-    sizes = [one.shape[dim] for one in node.meta["val"]]
+    sizes = [piece.shape[dim] for piece in node.meta["val"]]
     if not all(isinstance(size, int) for size in sizes):
         return None
     return dim % len(spec.sizes), list(accumulate(sizes, initial=0))[:-1]
@@ -245,10 +251,10 @@ def _offsets(
     cut: Cut | None, whole: TensorSpec, pieces: Sequence[TensorSpec], alignment: int
 ) -> tuple[int, ...] | None:
     """Where each piece begins, in bytes, if each is a stretch of the whole's bytes that a tensor may begin at."""
-    if cut is None or not all(one.is_static and one.is_contiguous and one.nbytes for one in (whole, *pieces)):
+    if cut is None or not all(spec.is_static and spec.is_contiguous and spec.nbytes for spec in (whole, *pieces)):
         return None
     dim, starts = cut
-    if prod(whole.sizes[:dim]) != 1:
+    if prod(whole.sizes[:dim]) != 1:  # a piece would be several stretches, one for each index of the outer dims
         return None
     row = nbytes(whole.scalar_type, whole.sizes[dim + 1 :])
     offsets = tuple(start * row for start in starts)
@@ -258,8 +264,8 @@ def _offsets(
 def _is_row_of(parts: Sequence[TensorSpec], whole: TensorSpec, cat: Node) -> bool:
     """Whether the bytes of `whole` are those of `parts`, one after the other."""
     dim = _argument(cat, 1, "dim", 0) % max(len(whole.sizes), 1)
-    alike = all(one.is_static and one.is_contiguous and one.nbytes and one.dtype == whole.dtype for one in parts)
-    fits = whole.is_static and whole.is_contiguous and sum(one.nbytes for one in parts) == whole.nbytes
+    alike = all(part.is_static and part.is_contiguous and part.nbytes and part.dtype == whole.dtype for part in parts)
+    fits = whole.is_static and whole.is_contiguous and sum(part.nbytes for part in parts) == whole.nbytes
     return alike and fits and prod(whole.sizes[:dim]) == 1
 
 
@@ -269,16 +275,16 @@ def _values(node: Node) -> Sequence[Any]:
 
 
 def _value_node(unit: Unit) -> Node:
-    """The node whose value is the tensor: the call, or the element that is taken of what it gives."""
+    """The node whose value is the tensor: the call, or the `getitem` that takes it from the call's results."""
     if isinstance(unit.origin.meta["val"], torch.Tensor):
         return unit.origin
     elements = (user for user in unit.origin.users if user.target is operator.getitem)
     return next(user for user in elements if user.args[1] == unit.position)
 
 
-def _one_memory(one: Node, other: Node) -> bool:
-    """Whether nobody has asked for different memories."""
-    return bool(one.meta.get("memory_id") == other.meta.get("memory_id"))
+def _one_memory(a: Node, b: Node) -> bool:
+    """Whether `a` and `b` are to lie in the same memory, by `memory_id`."""
+    return bool(a.meta.get("memory_id") == b.meta.get("memory_id"))
 
 
 def _nodes(values: Any) -> Iterator[Node]:

@@ -1,4 +1,4 @@
-"""What an `ExportPass` hands to its methods: values on their way from the old graph to the new, and nodes' metadata."""
+"""The arguments of an `ExportPass`'s methods: values on their way from the old graph to the new, and metadata."""
 
 from __future__ import annotations
 

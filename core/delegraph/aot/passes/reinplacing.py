@@ -38,7 +38,7 @@ _UPDATES: Final = frozenset({aten.index_put.default, aten.slice_scatter.default,
 
 
 class Reinplacing(ExportedProgramPassBase):
-    """Marks results, and elements of what `auto_functionalized` gives, that may be their argument, changed."""
+    """Marks results, and elements of `auto_functionalized` calls, that may overwrite their argument."""
 
     required_dialect: Dialect | None = ATEN
 
@@ -52,7 +52,7 @@ class Reinplacing(ExportedProgramPassBase):
             while (updated := updated_value(node)) is not None and _last_reader(updated, node, position):
                 chain.append(node)
                 node = updated
-            if node is write_back.target:
+            if node is write_back.target:  # a chain that starts elsewhere would overwrite another value
                 for update in chain:
                     update.meta[MEMORY_USE] = MemoryUse.IN_PLACE
                     marked = True
@@ -60,7 +60,7 @@ class Reinplacing(ExportedProgramPassBase):
 
 
 def updated_value(node: Node) -> Node | None:
-    """The value of which `node` is a changed one, if it is one."""
+    """The value that `node` is an update of; None if it is no update."""
     if node.target in _UPDATES:
         source = node.args[0]
     else:

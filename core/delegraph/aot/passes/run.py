@@ -95,13 +95,14 @@ def program_with_graph(program: ExportedProgram, module: GraphModule) -> Exporte
 
 
 def _check_interface(program: ExportedProgram, module: GraphModule, name: str) -> None:
-    """A graph alone says nothing about a program's arguments, results and weights; weights that it lacks are gone."""
+    """Raise `LoweringError` unless the graph takes and gives what the program does: a graph alone has no signature.
+    Weights may be missing: they are gone then."""
     signature = program.graph_signature
     inputs, outputs = module.graph.find_nodes(op="placeholder"), output_values(module.graph)
     specs = {spec.arg.name: spec for spec in signature.input_specs}
     new = [node.name for node in inputs if node.name not in specs and "constant_name" not in node.meta]
-    held = {node.name for node in inputs}
-    gone = [n for n, spec in specs.items() if spec.kind is InputKind.USER_INPUT and n not in held]
+    names = {node.name for node in inputs}
+    gone = [n for n, spec in specs.items() if spec.kind is InputKind.USER_INPUT and n not in names]
     renamed = len(inputs) == len(specs)
     changed = [
         *([] if renamed else [f"a new input {each!r}" for each in new] + [f"no input {each!r}" for each in gone]),

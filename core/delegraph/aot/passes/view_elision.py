@@ -52,7 +52,7 @@ _PERMUTE: Final = aten.permute_copy.default
 
 @dataclass(frozen=True, slots=True)
 class ViewElision(ExportedProgramPassBase):
-    """Marks views by `MemoryUse.VIEW` and `RESIZED_VIEW`. The options say what has no place in planned memory.
+    """Marks views by `MemoryUse.VIEW` and `RESIZED_VIEW`. The options say which tensors have no planned memory.
 
     Runs after `Reinplacing`, whose marks say which results lie in a state's memory.
     """
@@ -65,21 +65,21 @@ class ViewElision(ExportedProgramPassBase):
         """Mark the views of the method's graph and of the bodies in it."""
         signature = ResolvedSignature.of(program)
         foreign = frozenset() if self.alloc_graph_output else frozenset(own_results(signature))
-        memories = dict(self._given(signature, bounds := Bounds.of_program(program)))
+        memories = dict(self._inputs(signature, bounds := Bounds.of_program(program)))
         walk = _Walk(program.graph_module, bounds, set(), foreign, memories)
         walk.run(signature.results)
         return ExportedProgramPassResult(program, True)
 
-    def _given(self, signature: ResolvedSignature, bounds: Bounds) -> Iterable[tuple[Node, _Memory]]:
-        """The memory of what the graph starts from."""
+    def _inputs(self, signature: ResolvedSignature, bounds: Bounds) -> Iterable[tuple[Node, _Memory]]:
+        """The memory of the graph's inputs, states and constants."""
         overwritten = {write_back.target for write_back in signature.write_backs} | signature.states.keys()
         for node in (*signature.inputs, *signature.states):
             if isinstance(value := node.meta.get("val"), torch.Tensor):
                 planned = _Kind.PLANNED if self.alloc_graph_input else _Kind.FOREIGN
                 yield node, _Memory(bounds.spec(value, node), _Kind.OVERWRITTEN if node in overwritten else planned)
-        for node, held in signature.constants.items():
+        for node, stored in signature.constants.items():
             kind = _Kind.CONSTANT if self.external_tag(node) is None else _Kind.FOREIGN
-            yield node, _Memory(spec_of_tensor(held.tensor), kind)
+            yield node, _Memory(spec_of_tensor(stored.tensor), kind)
 
 
 def own_results(signature: ResolvedSignature) -> list[Node]:
@@ -116,7 +116,7 @@ class _Walk:
     kept: set[Node] = field(default_factory=set)
 
     def run(self, roots: Sequence[Any]) -> None:
-        """Decide for what `roots` need."""
+        """Decide for the nodes that `roots` need."""
         self.kept = {node for node in roots if isinstance(node, Node)}
         live = live_nodes(self.module.graph, roots)
         for node in self.module.graph.nodes:
@@ -128,8 +128,8 @@ class _Walk:
     def _of(self, node: Node) -> _Memory | None:
         """The memory of `node`'s value, where that is one tensor."""
         if node.op == "get_attr":
-            held = referenced(self.module, node)
-            return _Memory(spec_of_tensor(held), _Kind.CONSTANT) if isinstance(held, torch.Tensor) else None
+            attribute = referenced(self.module, node)
+            return _Memory(spec_of_tensor(attribute), _Kind.CONSTANT) if isinstance(attribute, torch.Tensor) else None
         if node.op != "call_function":
             return None
         if memory_use(node) is MemoryUse.IN_PLACE:
@@ -144,15 +144,15 @@ class _Walk:
         return None
 
     def _view(self, node: Node) -> _Memory | None:
-        """That of the first argument, if the call needs none of its own; the node is marked then."""
+        """The memory of the first argument, if the call needs none of its own; the node is marked then."""
         source, value = node.args[0] if node.args else None, node.meta.get("val")
         if not isinstance(source, Node) or not isinstance(value, torch.Tensor) or node in self.kept:
             return None
         base = self.memories.get(source)
-        if base is None or base.kind not in (_Kind.PLANNED, _Kind.CONSTANT):
+        if base is None or base.kind not in (_Kind.PLANNED, _Kind.CONSTANT):  # reasons 1 to 4
             return None
         spec = self.bounds.spec(value, node)
-        if _shows_same_bytes(node, base.spec, spec):
+        if _shows_same_bytes(node, base.spec, spec):  # else reasons 6 and 7
             node.meta[MEMORY_USE] = MemoryUse.VIEW
         elif node.target == VIEW_COPY and _can_be_resized(base, spec):
             node.meta[MEMORY_USE] = MemoryUse.RESIZED_VIEW
@@ -161,17 +161,17 @@ class _Walk:
         return _Memory(spec, base.kind)
 
     def _written(self, node: Node, op: OpOverload) -> _Memory | None:
-        """That of the argument which a call changes and gives back."""
+        """The memory of the argument that a call changes and returns."""
         written = [a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
         if len(written) != 1 or op._schema.arguments[0].name != written[0] or not isinstance(node.args[0], Node):
             return None
         return self.memories.get(node.args[0])
 
     def _element(self, node: Node) -> _Memory | None:
-        """That of an element of what a call gives."""
+        """The memory of an element of a call's results."""
         path: list[Any] = []
         while node.target is operator.getitem:
-            path.insert(0, node.args[1])
+            path.insert(0, node.args[1])  # a result may be a list: element of an element
             node = node.args[0]  # type: ignore[assignment]
         value = node.meta["val"]
         for index in path:
@@ -179,7 +179,7 @@ class _Walk:
         return self._result(node, path[0], value)
 
     def _result(self, node: Node, position: int, value: Any, dynamic: bool = False) -> _Memory | None:
-        """New memory for the result of `node` at `position`, or what is there for it already."""
+        """The memory of the result of `node` at `position`: new, or the one that is there for it already."""
         if (node, position) in self.destinations:
             return self.destinations[node, position]
         if not isinstance(value, torch.Tensor):
@@ -199,15 +199,15 @@ class _Walk:
     # ---- control flow ----------------------------------------------------------------------------------
 
     def results(self, node: Node, start: int = 0, stop: int | None = None, dynamic: bool = False) -> list[_Memory]:
-        """What is there for the results of a control-flow call before its bodies run."""
+        """The memory for the results of a control-flow call, which is there before its bodies run."""
         for position, value in list(enumerate(node.meta["val"]))[start:stop]:
             memory = self._result(node, position, value, dynamic)
             if memory is not None:
                 self.destinations[node, position] = memory
         return [self.destinations.get((node, i)) for i in range(*slice(start, stop).indices(len(node.meta["val"])))]  # type: ignore[misc]
 
-    def given(self, values: Iterable[Any]) -> list[_Memory | None]:
-        """The memory of a body's operands."""
+    def memories_of(self, values: Iterable[Any]) -> list[_Memory | None]:
+        """The memory of each of a body's operands."""
         return [self.memories.get(value) if isinstance(value, Node) else None for value in values]
 
     def body(self, reference: Any) -> _Walk:
@@ -236,7 +236,7 @@ def _enter_cond(outer: _Walk, node: Node) -> None:
     _, true_body, false_body, *rest = node.args
     outputs = outer.results(node)
     for body in (true_body, false_body):
-        outer.body(body).enter(outer.given(rest[0] if rest else ()), outputs)  # type: ignore[arg-type]
+        outer.body(body).enter(outer.memories_of(rest[0] if rest else ()), outputs)  # type: ignore[arg-type]
 
 
 def _enter_map(outer: _Walk, node: Node) -> None:
@@ -257,13 +257,13 @@ def _enter_rounds(
     outer.results(node, start=len(init), dynamic=True)
     inner = outer.body(body)
     rows = inner.module.graph.find_nodes(op="placeholder")[len(init) : len(init) + len(xs)]
-    slices = [inner._result(row, 0, row.meta["val"]) for row in rows]
-    inner.enter([*carries, *slices, *outer.given(additional)])
+    slices = [inner._result(row, 0, row.meta["val"]) for row in rows]  # copied out of `xs` in each round
+    inner.enter([*carries, *slices, *outer.memories_of(additional)])
 
 
 def _enter_while_loop(outer: _Walk, node: Node) -> None:
     condition, body, _, additional = node.args
-    inputs = [*outer.results(node), *outer.given(additional)]  # type: ignore[arg-type]
+    inputs = [*outer.results(node), *outer.memories_of(additional)]  # type: ignore[arg-type]
     for reference in (condition, body):
         outer.body(reference).enter(inputs)
 

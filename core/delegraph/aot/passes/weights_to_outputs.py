@@ -1,4 +1,4 @@
-"""Program of a training step -> the same, the weights that it computes gradients of behind what it returns.
+"""Program of a training step -> the same, the weights that it computes gradients of behind its results.
 
     return loss, gradient of w         ->    return loss, gradient of w, w
 

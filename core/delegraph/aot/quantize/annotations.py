@@ -38,13 +38,13 @@ VALUE_MOVES: Final[frozenset[Any]] = frozenset(
         *(aten.dropout.default, aten.unflatten.int),
     }
 )
-"""What gives elements of its first argument as they are: on its grid."""
+"""Operators that give elements of their first argument as they are: on its grid."""
 
 
 def annotate(node: Node, inputs: Mapping[Any, Any], output: Any = None) -> None:
     """Say how what `node` takes is quantized, by value, and how its result is; where there is no spec, it stays float.
 
-    What was said of `node` before is replaced.
+    It replaces the annotation that `node` had before.
     """
     from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
 
@@ -104,21 +104,21 @@ def is_read_once(value: Node) -> bool:
     return len(value.users) == 1 and (not shares or all(map(is_read_once, annotation.input_qspec_map)))
 
 
-def is_written(held: Node) -> bool:
-    """Whether a run writes into what the model has: in a functional graph it is copied there in the end."""
-    return any(_writes(user, held) for user in held.users)
+def is_written(attribute: Node) -> bool:
+    """Whether a run writes into a parameter or buffer: a functional graph copies the new value there in the end."""
+    return any(_writes(user, attribute) for user in attribute.users)
 
 
 def _writes(call: Node, value: Node) -> bool:
     if not isinstance(call.target, torch._ops.OpOverload):
         return False
     written = changed_arguments(call.target)
-    given = zip(call.target._schema.arguments, schema_arguments(call), strict=True)
-    return any(argument.name in written and one is value for argument, one in given)
+    bound = zip(call.target._schema.arguments, schema_arguments(call), strict=True)
+    return any(argument.name in written and passed is value for argument, passed in bound)
 
 
 def _is_changing(node: Node) -> bool:
-    """Whether it is of chance, or a buffer that a run writes into."""
+    """Whether `node` draws random numbers, or is a buffer that a run writes into."""
     if node.op == "get_attr":
         return is_written(node)
     return node.op == "call_function" and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())

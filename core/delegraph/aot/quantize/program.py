@@ -71,8 +71,10 @@ def quantize_program(method: str, program: ExportedProgram, how: Quantization) -
         attempt = _attempt(method, program, how, left)
     report = None
     if how.report:
-        found = attempt.wanted, attempt.measured
-        report = method_report(attempt.module, attempt.layers, *found, kept, program, how.recipe_of, attempt.left_float)
+        measurement = attempt.reference, attempt.measured
+        report = method_report(
+            attempt.module, attempt.layers, *measurement, kept, program, how.recipe_of, attempt.left_float
+        )
     return Quantized(exported_again(method, attempt.module, program), report)
 
 
@@ -84,7 +86,7 @@ class _Attempt:
     module: GraphModule
     layers: Mapping[str, Recipe]
     left_float: Mapping[str, str]
-    wanted: Recorded | None
+    reference: Recorded | None
     measured: Measured | None
 
 
@@ -92,8 +94,8 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
     """Quantize all but the calls in `left`."""
     module, functional = _of_layers(program, how, left)
     buffers = dict(module.named_buffers(remove_duplicate=False))
-    found = how.shared_buffers.found_by(method, buffers)
-    _set_buffers(module, _clones(found))  # calibration counts, and fills caches
+    initial = how.shared_buffers.found_by(method, buffers)
+    _set_buffers(module, _clones(initial))  # calibration counts, and fills caches
     nodes = list(all_nodes(module))
     recipes = {n.name: how.recipe_of(n) for n in nodes if n.op == "call_function" and n.name not in left}
     layers = {node.name: recipes[node.name] for node in nodes if stored_bits(node, recipes.get(node.name))}
@@ -113,13 +115,13 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
 
         leave_unseen(prepared, entered)
     how.shared_buffers.leave(dict(prepared.named_buffers(remove_duplicate=False)))
-    wanted, inputs = None, list[Any]()
+    reference, inputs = None, list[Any]()
     if first is not None and (how.report or how.measures_first):
         inputs = flat_inputs(program, first)
         modules = _module_of(program), functional, prepared
-        for one in modules:
-            _set_buffers(one, _clones(found))
-        wanted = recorded(*modules, inputs, {name: normed.get(name, name) for name in layers})
+        for model in modules:
+            _set_buffers(model, _clones(initial))
+        reference = recorded(*modules, inputs, {name: normed.get(name, name) for name in layers})
     _set_buffers(prepared, _clones(buffers))  # conversion runs what it takes for constant
     converted = prepared
     if how.quantizers:
@@ -127,28 +129,29 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
     for _, graph in graph_modules(converted):
         store_weights(graph, layers, how.stored_weights)
     how.shared_buffers.unmark(converted)
-    _set_buffers(converted, _clones(found))
-    loss = measured(converted, inputs, wanted) if wanted is not None else None
+    _set_buffers(converted, _clones(initial))
+    loss = measured(converted, inputs, reference) if reference is not None else None
     _set_buffers(converted, buffers)
-    return _Attempt(converted, layers, left_float, wanted, loss)
+    return _Attempt(converted, layers, left_float, reference, loss)
 
 
 def _of_layers(program: ExportedProgram, how: Quantization, left: Collection[str]) -> tuple[GraphModule, GraphModule]:
-    """A module to edit: bodies have their weights, cells and products with a weight are layers, and no weight is
-    computed that need not be. And as it was when bodies had their weights, and no more had been done."""
+    """(A module to edit, its functional twin). In the first, bodies have their weights, cells and products with a
+    weight are layers, and weights that need not be computed are constants; in the second, bodies have their weights,
+    and all else is as the user wrote it."""
     without_mutation = functionalize(program, {}, only=lambda _node: False)
     module, functional = _module_of(without_mutation, check_guards=True), _module_of(without_mutation)
 
-    def wanted(node: Node) -> bool:
+    def is_quantized(node: Node) -> bool:
         return node.name not in left and not how.recipe_of(node).is_float
 
-    for one in (module, functional):
-        how.shared_buffers.mark(one)  # what is no constant is no weight
-        weights_into_bodies(one)
+    for graph_module in (module, functional):
+        how.shared_buffers.mark(graph_module)  # a buffer that another method changes is no weight
+        weights_into_bodies(graph_module)
     for _, graph in graph_modules(module):
-        cells_as_layers(graph, wanted)
-        products_as_layers(graph, wanted)
-    fold_computed_weights(module, wanted)
+        cells_as_layers(graph, is_quantized)
+        products_as_layers(graph, is_quantized)
+    fold_computed_weights(module, is_quantized)
     return module, functional
 
 
@@ -175,11 +178,11 @@ def _prepared(
         composed = ComposedQuantizer(method, how.quantizers, may_annotate)
         normed.update(fold_norms(graph))
         part_norms(graph)  # torchao would fold those that stay
-        made: GraphModule = pt2e().prepare_pt2e(graph, composed)
-        join_norms(made)
+        observed: GraphModule = pt2e().prepare_pt2e(graph, composed)
+        join_norms(observed)
         annotated.update(composed.annotated)
         left_float.update(composed.left)
-        return made
+        return observed
 
     annotated, normed, left_float = set[str](), dict[str, str](), dict[str, str]()
     prepared = calling_torchao(method, how.quantizers, lambda: graph_by_graph(module, step))
@@ -188,9 +191,9 @@ def _prepared(
 
 def _converted(graph: GraphModule) -> GraphModule:
     with hidden_batch_norms(graph.graph):
-        made: GraphModule = pt2e().convert_pt2e(graph)
-    made.recompile()
-    return made
+        converted: GraphModule = pt2e().convert_pt2e(graph)
+    converted.recompile()
+    return converted
 
 
 def _clones(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""What the user wrote for `recipe=` -> a `Recipe` for each part of the model: how its values and weights are stored.
+"""The user's `recipe=` -> a `Recipe` for each part of the model: how its values and weights are stored.
 
 A recipe is a row of `RECIPES`, with options: `"int4_weight_only{group_size=64}"`, or a `Recipe` of the user's own.
 Several of them are rules, by the name of a module or its type; the first that fits a call decides:
@@ -24,7 +24,7 @@ from delegraph.plugins.plugin_spec import parse_plugin
 __all__ = ["RECIPES", "Recipe", "RecipeOrRules", "Rules", "check_rules", "recipe_named", "rules_from"]
 
 _PERCENTILE: Final = 99.99
-"""What observer "percentile" keeps where the recipe does not say."""
+"""The share of values that observer "percentile" keeps, in percent, where the recipe does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Recipe:
 
     @property
     def text(self) -> str:
-        """The name, and what of it is not as in the row of that name; see `text_or_itself`."""
+        """The name, and the fields that differ from the row of that name; see `text_or_itself`."""
         options = ", ".join(f"{name}={str(getattr(self, name)).lower()}" for name in self._changed)
         return f"{self.name}{{{options}}}" if options else self.name
 
@@ -110,7 +110,7 @@ _FIELDS: Final[Sequence[tuple[str, str, Callable[[Recipe], bool]]]] = (
     ("percentile", "above 50 and at most 100", lambda recipe: _is_share(recipe.percentile)),
     ("reduce_range", "true or false", lambda recipe: isinstance(recipe.reduce_range, bool)),
 )
-"""What each may be, and whether a recipe's is that."""
+"""For each field, the values that it may have, in words, and whether a recipe's is one of them."""
 
 
 def _is_count(value: object) -> bool:
@@ -145,7 +145,7 @@ _OPTIONS: Final = {
     "int8_dynamic_int4_weight": ("group_size",),
     "int16x8": ("observer", "percentile"),
 }
-"""What may be set of each."""
+"""The options of each recipe."""
 
 RecipeOrRules: TypeAlias = "str | Recipe | Mapping[str | type[torch.nn.Module], str | Recipe]"
 """One recipe for the whole model, or recipes by module name (a shell's pattern), by module type, and `"default"`."""
@@ -201,30 +201,30 @@ def _row_with_options(text: Any) -> Recipe:
     return replace(RECIPES[written.name], **written.options)
 
 
-def rules_from(given: RecipeOrRules, models: Iterable[torch.nn.Module | ExportedProgram] = ()) -> Rules:
-    """What the user wrote as rules, for these models. Raises as `recipe_named`, and for a mapping without
+def rules_from(recipe_or_rules: RecipeOrRules, models: Iterable[torch.nn.Module | ExportedProgram] = ()) -> Rules:
+    """The user's recipe or rules as `Rules`, for these models. Raises as `recipe_named`, and for a mapping without
     `"default"`."""
-    if not isinstance(given, Mapping):
-        return Rules(recipe_named(given))
-    if "default" not in given:
+    if not isinstance(recipe_or_rules, Mapping):
+        return Rules(recipe_named(recipe_or_rules))
+    if "default" not in recipe_or_rules:
         raise LoweringError('recipe has rules, but none for the rest of the model: add "default", such as "float"')
-    for rule in given:
+    for rule in recipe_or_rules:
         if not isinstance(rule, str) and not (isinstance(rule, type) and issubclass(rule, torch.nn.Module)):
             raise LoweringError(f"a rule of recipe is for a module's name, a pattern or a type, not for {rule!r}")
-    rules = tuple((rule, recipe_named(recipe)) for rule, recipe in given.items() if rule != "default")
+    rules = tuple((rule, recipe_named(recipe)) for rule, recipe in recipe_or_rules.items() if rule != "default")
     types = {
         path: _type_name(type(module))
         for model in models
         if isinstance(model, torch.nn.Module)
         for path, module in model.named_modules(remove_duplicate=False)
     }
-    return Rules(recipe_named(given["default"]), rules, types)
+    return Rules(recipe_named(recipe_or_rules["default"]), rules, types)
 
 
-def check_rules(given: RecipeOrRules, models: Iterable[torch.nn.Module | ExportedProgram]) -> None:
+def check_rules(recipe_or_rules: RecipeOrRules, models: Iterable[torch.nn.Module | ExportedProgram]) -> None:
     """Raise `LoweringError` for a rule by name, not by type, that fits no module of any of these models."""
     names = dict.fromkeys(name for model in models for name in _module_names(model))
-    for rule in given if isinstance(given, Mapping) else ():
+    for rule in recipe_or_rules if isinstance(recipe_or_rules, Mapping) else ():
         if isinstance(rule, str) and rule != "default" and not any(fnmatchcase(name, rule) for name in names):
             few = [name for name in names if name][:8]
             known = f"modules are {', '.join(few)}{', …' if len(names) > 9 else ''}" if few else "there are no modules"

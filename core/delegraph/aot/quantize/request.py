@@ -1,4 +1,4 @@
-"""What the user wrote: recipe, backends, or quantizers, and data -> a `Quantization` for each method that has any."""
+"""The user's recipe, backends or quantizers, and data -> a `Quantization` for each method that has any."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CalibrationData: TypeAlias = "Iterable[Batch] | Mapping[str, Iterable[Batch]]"
 
 
 GENERIC: Final = "generic"
-"""What reports call the core's own quantizer."""
+"""The name of the core's own quantizer in reports."""
 
 _BY_QUANTIZERS: Final = Rules(Recipe("quantizers", 8))
 """The recipe of a model whose quantizers were named: theirs, weights included."""
@@ -61,7 +61,7 @@ class Quantization:
 
     With `rules` a quantizer annotates the calls of its own recipe alone, which `recipes` has by the quantizer's name.
     `keep_float` layers that lose most stay float, and all that by themselves fall below `min_sqnr` dB. report: measure.
-    What is stored of weights is there for all methods that have the same `stored_weights`, and so are their buffers.
+    Methods with the same `stored_weights` share the stored codes of their weights; so it is with `shared_buffers`.
     """
 
     quantizers: Mapping[str, Quantizer]
@@ -98,7 +98,7 @@ def check_limits(keep_float: Any, min_sqnr: Any) -> None:
 
 
 def quantization_by_recipe(
-    given: RecipeOrRules,
+    recipe_or_rules: RecipeOrRules,
     backends: Mapping[str, Sequence[Any]],
     calibration_data: CalibrationData | None,
     methods: Collection[str],
@@ -113,13 +113,13 @@ def quantization_by_recipe(
 
     Raises as `quantization_by_method` and `rules_from`.
     """
-    rules = rules_from(given, models)
+    rules = rules_from(recipe_or_rules, models)
     check_torchao()
     batches = batches_by_method(calibration_data, methods)
     needs_data = [r.name for r in rules.recipes if not r.weight_only and not r.dynamic]
     if keep_float or min_sqnr is not None:
         needs_data.append("keep_float")
-    made: dict[str, Quantization] = {}
+    by_method: dict[str, Quantization] = {}
     among_methods: Any = {"stored_weights": StoredWeights(), "shared_buffers": SharedBuffers()}
     for method in methods:
         if needs_data and method not in batches:
@@ -129,15 +129,17 @@ def quantization_by_recipe(
                 " --data calib.npz"
             )
         quantizers, recipes = _by_recipe(rules, backends[method], plugins)
-        made[method] = Quantization(
+        by_method[method] = Quantization(
             quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, report=True, **among_methods
         )
-    return made
+    return by_method
 
 
-def quantization_for_training(given: RecipeOrRules, backends: Sequence[Any], plugins: PluginRegistry) -> Quantization:
+def quantization_for_training(
+    recipe_or_rules: RecipeOrRules, backends: Sequence[Any], plugins: PluginRegistry
+) -> Quantization:
     """How a model is trained to be quantized. Raises `LoweringError` for a recipe that training has no part in."""
-    rules = rules_from(given)
+    rules = rules_from(recipe_or_rules)
     check_torchao()
     for recipe in rules.recipes:
         if not recipe.is_float and (recipe.weight_only or recipe.dynamic):
@@ -166,24 +168,24 @@ def _by_recipe(
 
 
 def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistry) -> dict[str, Quantizer]:
-    """Those of the backends that can do the recipe. Raises `LoweringError` with the reasons of all where none can."""
+    """The quantizers of the backends that can do the recipe. Raises `LoweringError` with all reasons where none can."""
     from delegraph.aot.quantize.annotation.generic import GenericQuantizer
 
-    made: dict[str, Quantizer] = {}
+    able: dict[str, Quantizer] = {}
     refused: list[LoweringError] = []
     quantizers = plugins.names("quantizers")
-    for backend in [plugin_spec(one) for one in backends] or [None]:
+    for backend in [plugin_spec(entry) for entry in backends] or [None]:
         name = backend.name if isinstance(backend, PluginSpec) else None
         if name in quantizers and recipe.weight_bits == 8:
             try:
-                made[name] = plugins.create("quantizers", name, {"recipe": recipe.text_or_itself})
+                able[name] = plugins.create("quantizers", name, {"recipe": recipe.text_or_itself})
             except LoweringError as reason:
                 refused.append(reason)
         else:  # four bits are packed by the core, which quantizes the values beside them
-            made.setdefault(GENERIC, GenericQuantizer(recipe))
-    if not made:
+            able.setdefault(GENERIC, GenericQuantizer(recipe))
+    if not able:
         raise restated(refused[0], "\n".join(map(str, refused))) from refused[0]
-    return made
+    return able
 
 
 def quantization_by_method(
@@ -201,18 +203,18 @@ def quantization_by_method(
     Raises `LoweringError` for a key that is not a method, for quantizers without data, for data without quantizers and
     where torchao is missing; `PluginError` for a quantizer that cannot be made.
     """
-    made = {method: own for method, own in _quantizers(quantizers, methods, plugins).items() if own}
+    by_method = {method: own for method, own in _quantizers(quantizers, methods, plugins).items() if own}
     batches = batches_by_method(calibration_data, methods)
-    if made:
+    if by_method:
         check_torchao()
-    for method in made:
+    for method in by_method:
         if method not in batches:
             raise LoweringError(
-                f"method {method!r} has quantizers ({', '.join(made[method])}) but no calibration data: give typical"
-                " inputs, calibration_data=[(x,), …], or with several methods {method: [(x,), …]}"
+                f"method {method!r} has quantizers ({', '.join(by_method[method])}) but no calibration data: give"
+                " typical inputs, calibration_data=[(x,), …], or with several methods {method: [(x,), …]}"
             )
     for method in batches:
-        if method not in made:
+        if method not in by_method:
             raise LoweringError(
                 f"method {method!r} has calibration data but no quantizers: name them, quantizers=[…], or leave the"
                 " data out"
@@ -222,44 +224,46 @@ def quantization_by_method(
         method: Quantization(
             own, batches[method], shared_buffers=shared, keep_float=keep_float, min_sqnr=min_sqnr, report=report
         )
-        for method, own in made.items()
+        for method, own in by_method.items()
     }
 
 
-def _quantizers(given: Any, methods: Collection[str], plugins: PluginRegistry) -> dict[str, dict[str, Quantizer]]:
-    if not isinstance(given, Mapping):
-        check_list("quantizers", given)
-        return dict.fromkeys(methods, made_by_name("quantizers", given or (), "quantizers", _is_quantizer, plugins))
-    check_method_names("quantizers", given, methods)
-    made = {}
-    for method, own in given.items():
+def _quantizers(quantizers: Any, methods: Collection[str], plugins: PluginRegistry) -> dict[str, dict[str, Quantizer]]:
+    if not isinstance(quantizers, Mapping):
+        check_list("quantizers", quantizers)
+        return dict.fromkeys(
+            methods, made_by_name("quantizers", quantizers or (), "quantizers", _is_quantizer, plugins)
+        )
+    check_method_names("quantizers", quantizers, methods)
+    by_method = {}
+    for method, own in quantizers.items():
         name = f"quantizers[{method!r}]"
         check_list(name, own)
-        made[method] = made_by_name(name, own or (), "quantizers", _is_quantizer, plugins)
-    return made
+        by_method[method] = made_by_name(name, own or (), "quantizers", _is_quantizer, plugins)
+    return by_method
 
 
 def _is_quantizer(value: Any) -> bool:
     return all(callable(getattr(value, hook, None)) for hook in ("annotate", "validate"))
 
 
-def batches_by_method(given: Any, methods: Collection[str]) -> dict[str, Iterable[Batch]]:
+def batches_by_method(calibration_data: Any, methods: Collection[str]) -> dict[str, Iterable[Batch]]:
     """Calibration data, for one method as a list or for any by name. Raises `LoweringError` for a list of several
     methods and for what is no list."""
-    if given is None:
+    if calibration_data is None:
         return {}
-    if isinstance(given, Mapping):
-        check_method_names("calibration_data", given, methods)
-        for method, own in given.items():
+    if isinstance(calibration_data, Mapping):
+        check_method_names("calibration_data", calibration_data, methods)
+        for method, own in calibration_data.items():
             check_list(f"calibration_data[{method!r}]", own)
-        return {method: own for method, own in given.items() if own is not None}
-    check_list("calibration_data", given)
+        return {method: own for method, own in calibration_data.items() if own is not None}
+    check_list("calibration_data", calibration_data)
     if len(methods) > 1:
         raise LoweringError(
             f"calibration_data is a list, but there are several methods ({', '.join(sorted(methods))}): write"
             " {method: [(x,), …]}"
         )
-    return dict.fromkeys(methods, given)
+    return dict.fromkeys(methods, calibration_data)
 
 
 def with_examples(model: Any, data: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
@@ -275,7 +279,7 @@ def with_examples(model: Any, data: Any, args: Any, kwargs: Any) -> tuple[Any, A
             return _with_example("calibration batch 0", data)
         own, args, kwargs = _with_example("calibration batch 0", data.get("forward"))
         return {**data, "forward": own}, args, kwargs
-    if not isinstance(data, Mapping) or not all(one is None or isinstance(one, Mapping) for one in (args, kwargs)):
+    if not isinstance(data, Mapping) or not all(part is None or isinstance(part, Mapping) for part in (args, kwargs)):
         return data, args, kwargs
     batches, by_position, by_name = dict(data), dict(args or {}), dict(kwargs or {})
     for method in data:
@@ -300,9 +304,9 @@ def _with_example(which: str, data: Any) -> tuple[Any, tuple[Any, ...] | None, d
     raise not_a_batch(which, first)
 
 
-def not_a_batch(which: str, given: Any) -> LoweringError:
-    """What to raise for the batch `which`."""
+def not_a_batch(which: str, batch: Any) -> LoweringError:
+    """The error to raise for `batch`, which messages call `which`."""
     return LoweringError(
-        f"{which} is a {type(given).__name__}; a batch is a tuple of arguments (for one write (x,)) or a mapping of all"
+        f"{which} is a {type(batch).__name__}; a batch is a tuple of arguments (for one write (x,)) or a mapping of all"
         " by name"
     )

@@ -25,7 +25,7 @@ aten = torch.ops.aten
 
 
 class SharedBuffers:
-    """Of the methods of one model: a buffer is one in all of them by its name, as it is where they share state."""
+    """The buffers that methods of one model share: by their names, as where methods share state."""
 
     def __init__(self) -> None:
         self._names: frozenset[str] | None = None
@@ -38,9 +38,9 @@ class SharedBuffers:
             self._names = _changed(programs)
 
     def found_by(self, method: str, buffers: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """What `buffers` hold when calibration of a method begins, however often it does."""
-        found = self._found.setdefault(method, dict(self._left))
-        fitting = {name: found[name] for name, own in buffers.items() if name in found and _fits(found[name], own)}
+        """The content of `buffers` when calibration of a method begins, the same each time that it does."""
+        left = self._found.setdefault(method, dict(self._left))
+        fitting = {name: left[name] for name, own in buffers.items() if name in left and _fits(left[name], own)}
         return {**buffers, **fitting}
 
     def leave(self, buffers: Mapping[str, torch.Tensor]) -> None:
@@ -75,5 +75,5 @@ def _changed(programs: Collection[ExportedProgram]) -> frozenset[str]:
     return frozenset(shared & changed)
 
 
-def _fits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype
+def _fits(stored: torch.Tensor, buffer: torch.Tensor) -> bool:
+    return stored.shape == buffer.shape and stored.dtype == buffer.dtype

@@ -36,7 +36,7 @@ def pt2e() -> Any:
 
 
 def calling_torchao(method: str, quantizers: Iterable[str], step: Callable[[], GraphModule]) -> GraphModule:
-    """What `step`, one of torchao's, gives. Raises `LoweringError` for what it raises, naming the quantizers."""
+    """The result of `step`, one of torchao's. Raises `LoweringError` for what it raises, naming the quantizers."""
     try:
         return step()
     except DelegraphError:
@@ -49,17 +49,18 @@ def calling_torchao(method: str, quantizers: Iterable[str], step: Callable[[], G
 
 
 def graph_by_graph(module: GraphModule, step: Callable[[GraphModule], GraphModule]) -> GraphModule:
-    """What `step`, one of torchao's, makes of `module`, with what it makes of the bodies of control flow in it.
+    """`module` after `step`, one of torchao's, which is applied to each body of control flow in it by itself.
 
-    torchao enters some bodies of its own accord and not others, and drops from them what the graph around them does not
-    read: it gets each by itself, and of the others neither bodies nor the operators that have them.
+    torchao enters some bodies by itself and not others, and drops the calls in them that the graph around does not
+    read. So while it works on a graph, empty modules stand for its bodies, and plain functions for the operators that
+    call them.
     """
-    made = {name: graph_by_graph(body, step) for name, body in bodies(module).items()}
-    for name in made:
+    converted = {name: graph_by_graph(body, step) for name, body in bodies(module).items()}
+    for name in converted:
         setattr(module, name, torch.nn.Module())
     _exchange(module, _STAND_INS)
     whole = step(module)
-    for name, body in made.items():
+    for name, body in converted.items():
         setattr(whole, name, body)
     _exchange(whole, {stand_in: operator for operator, stand_in in _STAND_INS.items()})
     return whole

@@ -8,8 +8,8 @@
 
 torchao keeps four bits in a byte each; here they are packed, and unsigned bytes become signed ones. Its layers of 8
 bits compute with the codes and scale the result: they become a dequantized weight, and where values are quantized too,
-dequantized values. What is quantized token by token goes through `quantized_decomposed.quantize_per_token`, which has
-kernels; torchao's operators have none.
+dequantized values. Values that are quantized token by token go through `quantized_decomposed.quantize_per_token`, which
+has kernels; torchao's operators have none.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def with_plain_weights(
 
     Raises `LoweringError` as `exported_again`.
     """
-    held = [*program.state_dict.values(), *program.constants.values()]
-    if not any(isinstance(tensor, torch.Tensor) and is_traceable_wrapper_subclass(tensor) for tensor in held):
+    tensors = [*program.state_dict.values(), *program.constants.values()]
+    if not any(isinstance(tensor, torch.Tensor) and is_traceable_wrapper_subclass(tensor) for tensor in tensors):
         return program
     pt2e()  # registers the operators of `quantized_decomposed`
     module = program.module(check_guards=False)
@@ -52,9 +52,9 @@ def with_plain_weights(
     for node in list(module.graph.nodes):
         known = node.op == "call_function" and node.target not in preserved
         rule = _RULES.get(str(node.target)) if known else None
-        if rule is not None and (made := rule(module, node)) is not None:
-            made.meta = {**node.meta}
-            node.replace_all_uses_with(made)
+        if rule is not None and (replacement := rule(module, node)) is not None:
+            replacement.meta = {**node.meta}
+            node.replace_all_uses_with(replacement)
     module.graph.eliminate_dead_code()
     module.recompile()
     return exported_again(method, module, program)
@@ -82,7 +82,7 @@ def _unwrap(module: GraphModule) -> None:
 
 
 def _dequantize(module: GraphModule, node: Node) -> Node | None:
-    """Of a weight, or of values that were quantized token by token."""
+    """The dequantize call of a weight, or of values that were quantized token by token."""
     codes, block, scales, zeros, dtype, low, high, out = _arguments(node)
     if not (isinstance(codes, Node) and isinstance(block, Sequence)):
         return None
@@ -128,7 +128,7 @@ def _embedding(module: GraphModule, node: Node) -> Node | None:
     stored, scales, zeros, shape, dtype = table.args
     graph = module.graph
     with graph.inserting_before(node):
-        parts = [None if one is None else graph.call_method("view", (one, shape[0], -1)) for one in (scales, zeros)]  # type: ignore[index]
+        parts = [None if part is None else graph.call_method("view", (part, shape[0], -1)) for part in (scales, zeros)]  # type: ignore[index]
         return graph.call_function(gathered_rows, (indices, stored, *parts, dtype))
 
 
@@ -140,6 +140,7 @@ def _scaled_product(module: GraphModule, node: Node) -> Node | None:
     if weight is not None and weight.target is dequantized_weight and _dtype(weight) == _dtype(node):
         with module.graph.inserting_before(node):
             return module.graph.call_function(aten.linear.default, (x, weight))
+    # mm(x, t(codes)) * scales: the rule is for the first product, and edits the second
     codes, scaled = _source(turned), _following_mul(node, 1)
     if codes is not None and scaled is not None:
         _put_linear(module, x, codes, scaled, _dtype(scaled))
@@ -232,8 +233,8 @@ def _put_linear(module: GraphModule, x: Any, codes: Node, scaled: Node, dtype: t
     graph = module.graph
     scales = attrgetter(f"{str(codes.target).removesuffix('qdata')}scale")(module)
     with graph.inserting_before(scaled):
-        made = _stored(module, codes, scales, None, _BYTES, dtype)
-        linear = graph.call_function(aten.linear.default, (x, made))
+        weight = _stored(module, codes, scales, None, _BYTES, dtype)
+        linear = graph.call_function(aten.linear.default, (x, weight))
         if _dtype(scaled) != dtype:
             linear = graph.call_function(aten.to.dtype, (linear, _dtype(scaled)))
     linear.meta = dict(scaled.meta)
@@ -251,7 +252,7 @@ class _Form:
 
     @property
     def kind(self) -> str:
-        """What constants are named."""
+        """The end of the names of constants in this form."""
         return "packed" if self.dtype == torch.uint8 else "int8"
 
     @property
@@ -288,23 +289,23 @@ def _stored(
     """A call of `dequantized_weight` of constants, named after the weight (see `names.py`); the same ones where `codes`
     are read again."""
     weight = referenced(module, codes)
-    if _STORED not in codes.meta:
+    if _STORED not in codes.meta:  # a tied weight is stored once
         name = f"{str(codes.target).removesuffix('_qdata')}_{form.kind}"
         codes.meta[_STORED] = [
             None if tensor is None else add_constant(module, f"{name}{part}", tensor)
             for part, tensor in _parts(weight, scales, zero_points, form).items()
         ]
-    held = [None if name is None else _read(module, name) for name in codes.meta[_STORED]]
-    return module.graph.call_function(dequantized_weight, (*held, list(weight.shape), dtype))
+    constants = [None if name is None else _read(module, name) for name in codes.meta[_STORED]]
+    return module.graph.call_function(dequantized_weight, (*constants, list(weight.shape), dtype))
 
 
 def _parts(
     weight: torch.Tensor, scales: torch.Tensor, zero_points: torch.Tensor | None, form: _Form
 ) -> dict[str, torch.Tensor | None]:
-    """What `dequantized_weight` takes, by the ends of its names."""
+    """The arguments of `dequantized_weight`, by the ends of their names."""
     codes = (weight.to(torch.int16) + form.shift).to(form.dtype)
     zeros = torch.zeros(scales.numel()) if zero_points is None else zero_points.reshape(-1)
-    zeros = zeros.to(torch.int16) + form.shift
+    zeros = zeros.to(torch.int16) + form.shift  # shifted as the codes are: their difference is what counts
     return {
         "": pack(codes) if form.dtype == torch.uint8 else codes,
         "_scales": scales.reshape(-1).float(),
@@ -328,8 +329,8 @@ def _by_token(x: Node, block: Sequence[Any]) -> bool:
 
 
 def _arguments(node: Node) -> list[Any]:
-    """All of what `quantize_affine` or `dequantize_affine` is called with. Where no limits are given, they are those of
-    the codes' dtype."""
+    """All arguments of a call of `quantize_affine` or `dequantize_affine`, defaults filled in: limits are those of the
+    codes' dtype."""
     assert isinstance(node.target, torch._ops.OpOverload)
     named: dict[str, Any] = {argument.name: None for argument in node.target._schema.arguments}
     named |= dict(zip(named, node.args, strict=False)) | node.kwargs
@@ -345,8 +346,8 @@ def _dtype(node: Node) -> torch.dtype:
 
 def _source(turned: Any) -> Node | None:
     """The codes of a weight, behind `t` and a change of dtype."""
-    found = _behind(turned)
-    return found if found is not None and found.op == "get_attr" and str(found.target).endswith("_qdata") else None
+    source = _behind(turned)
+    return source if source is not None and source.op == "get_attr" and str(source.target).endswith("_qdata") else None
 
 
 def _behind(turned: Any) -> Node | None:
@@ -382,7 +383,7 @@ def _reads_sums(value: Any, codes: Node | None) -> bool:
     if value.target == aten.sum.dim_IntList:
         summed = _source(value.args[0])
         return summed is not None and summed.target == codes.target and value.args[1] == [-1]
-    return value.target in (aten.mul.Tensor, aten.to.dtype) and any(_reads_sums(one, codes) for one in value.args)
+    return value.target in (aten.mul.Tensor, aten.to.dtype) and any(_reads_sums(arg, codes) for arg in value.args)
 
 
 def _read(module: GraphModule, name: str) -> Node:

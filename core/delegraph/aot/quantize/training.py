@@ -2,7 +2,7 @@
 
 torchao folds batch norm into the convolution before it, rounds the folded weight in every step, and undoes the folding
 for the statistics (`batch_norm.py`). So the model is exported in training mode. A literal of a call says whether it
-trains: `train` and `eval` set that, and no other. What is converted is a copy, so that training may go on.
+trains: `train` and `eval` set that, and no other. A copy is converted, so that training may go on.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _SWITCHES: Final[Mapping[Any, int]] = {
 """Which argument says whether a call trains; of attention, the share of weights that it drops."""
 
 _NORMS: Final = frozenset({aten.batch_norm.default, aten.instance_norm.default})
-"""With no running mean, their argument 3, they take the batch's in any mode."""
+"""Norms that use the batch's statistics in any mode if they have no running mean, argument 3."""
 
 
 def prepared_for_training(
@@ -94,9 +94,9 @@ def prepared_for_training(
     prepared = calling_torchao("forward", how.quantizers, lambda: pt2e().prepare_qat_pt2e(module, composed))
     join_norms(prepared)
     restore_numbers(prepared.graph)
-    made = _PreparedModule(prepared, prepared.graph)
-    made.meta = {**prepared.meta, _KEY: _Origin(program, how)}
-    return made
+    trained = _PreparedModule(prepared, prepared.graph)
+    trained.meta = {**prepared.meta, _KEY: _Origin(program, how)}
+    return trained
 
 
 def converted_from_training(prepared: GraphModule) -> Quantized:
@@ -129,7 +129,7 @@ def converted_from_training(prepared: GraphModule) -> Quantized:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """What a prepared module was made from, and how. Copies of the module are made from the same."""
+    """The program that a prepared module was made from, and how. Copies of the module share it."""
 
     program: ExportedProgram
     how: Quantization
@@ -146,9 +146,9 @@ class _PreparedModule(GraphModule):
         for node in self.graph.nodes:
             switch = _SWITCHES.get(node.target)
             if switch is not None and _can_switch(node, switch):
-                given = node.args[switch]
-                trained = node.meta.setdefault(_TRAINED, given if isinstance(given, float) else True)
-                node.update_arg(switch, trained if mode else type(trained)())
+                literal = node.args[switch]
+                in_training = node.meta.setdefault(_TRAINED, literal if isinstance(literal, float) else True)
+                node.update_arg(switch, in_training if mode else type(in_training)())
         self.recompile()
         return super().train(mode)
 

@@ -80,9 +80,9 @@ class BundledProgram:
     def buffer(self) -> Buffer:
         """The bytes of the program alone, the `.pte`."""
         source: Any = self._source
-        found = getattr(source, "buffer", None)
-        if isinstance(found, bytes | bytearray | memoryview):
-            return found
+        content = getattr(source, "buffer", None)
+        if isinstance(content, bytes | bytearray | memoryview):
+            return content
         if hasattr(source, "__bytes__") and not isinstance(source, os.PathLike):  # of a path it is the name
             return bytes(source)
         loader = open_data_loader(source)
@@ -123,12 +123,12 @@ def _case(plan: ExecutionPlan, index: int, case: MethodTestCase) -> BundledCase:
     return BundledCase(tuple(inputs), tuple(outputs))
 
 
-def _values(plan: ExecutionPlan, indices: Sequence[int], given: Sequence[Any], what: str) -> Iterator[BundledValue]:
-    """`given` as a file holds it. Raises `InvalidArgument` or `InvalidType` for what is not the values at `indices`."""
-    if len(given) != len(indices):
-        raise InvalidArgument(f"{what}s: the method has {len(indices)}, the case {len(given)}")
+def _values(plan: ExecutionPlan, indices: Sequence[int], values: Sequence[Any], what: str) -> Iterator[BundledValue]:
+    """`values` as a file holds them. Raises `InvalidArgument` or `InvalidType` unless they fit those at `indices`."""
+    if len(values) != len(indices):
+        raise InvalidArgument(f"{what}s: the method has {len(indices)}, the case {len(values)}")
     is_input = what.endswith("input")
-    for position, (index, value) in enumerate(zip(indices, given, strict=True)):
+    for position, (index, value) in enumerate(zip(indices, values, strict=True)):
         try:
             yield _value(plan.values[index], value, is_input)
         except RuntimeFault as error:

@@ -72,7 +72,7 @@ class BundledTensor:
 
 
 BundledValue: TypeAlias = BundledTensor | int | bool | float
-"""What a `.bpte` holds as an input or an expected output."""
+"""An input or an expected output in a `.bpte`."""
 
 
 def _flat(values: Any, what: str) -> list[Any]:

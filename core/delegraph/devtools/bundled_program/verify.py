@@ -82,7 +82,7 @@ class CaseResult:
 
     @property
     def reason(self) -> str:
-        """What went wrong, in words; "" where nothing did."""
+        """The mistake, in words; "" where there is none."""
         if self.fault is not None:
             return str(self.fault)
         return "; ".join(str(comparison) for comparison in self.comparisons if not comparison.ok)

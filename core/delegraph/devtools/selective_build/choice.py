@@ -1,4 +1,4 @@
-"""What programs need + what is installed -> Choice: the kernels and backends that run them here, and no others."""
+"""Programs' needs, installed plug-ins -> Choice: the kernels and backends that run the programs here, and no others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ChosenLibrary:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a deployable is made of; `order` is the libraries' order of preference, of those that are kept."""
+    """The parts of a deployable; `order` is the order of preference of the libraries that are kept."""
 
     libraries: tuple[ChosenLibrary, ...]
     order: OrderOfNames
@@ -60,7 +60,7 @@ def choose(programs: Sequence[ProgramNeeds], plugins: PluginRegistry, kernels: O
         own = kept.pop(_library_name(plugins, name), None)
         if own is not None:
             offer = _distributed(plugins.find("delegraph.kernels", name))
-            keys = {operator: tuple(sorted(found)) for operator, found in sorted(own.items())}
+            keys = {operator: tuple(sorted(texts)) for operator, texts in sorted(own.items())}
             chosen.append(ChosenLibrary(offer, keys, registrations(offer)))
     return Choice(
         tuple(chosen), _among(order, {library.offer.name for library in chosen}), tuple(_backends(programs, plugins))
@@ -85,10 +85,10 @@ def _kept(programs: Sequence[ProgramNeeds], registry: KernelRegistry) -> dict[st
     for needs in programs:
         calls = {(call.operator, call.key) for call in needs.calls if not call.is_prim}
         try:
-            found = registry.resolve(calls)
+            kernels = registry.resolve(calls)
         except (OperatorMissing, PluginConflict) as error:
             raise restated(error, f"{needs.path}: {error}") from error
-        for (operator, _), kernel in found.items():
+        for (operator, _), kernel in kernels.items():
             kept.setdefault(kernel.library, {}).setdefault(operator, set()).add(_key(kernel))
     return kept
 
@@ -98,7 +98,7 @@ def _key(kernel: Kernel) -> str:
 
 
 def _library_name(plugins: PluginRegistry, name: str) -> str:
-    """What the library behind the entry point `name` calls itself; "" if it cannot be loaded."""
+    """The own name of the library behind the entry point `name`; "" if it cannot be loaded."""
     try:
         return str(plugins.load("delegraph.kernels", name).name)
     except PluginError:
@@ -115,17 +115,17 @@ def _distributed(offer: Offer) -> Offer:
 
 
 def _backends(programs: Sequence[ProgramNeeds], plugins: PluginRegistry) -> Iterator[Offer]:
-    found: dict[str, Offer] = {}
+    offers: dict[str, Offer] = {}
     missing = []
     for needs in programs:
         for backend, stamps in needs.backends.items():
             try:
-                found[backend] = _distributed(plugins.find("delegraph.backends", backend))
+                offers[backend] = _distributed(plugins.find("delegraph.backends", backend))
             except PluginNotFound:
                 missing.append(f"{needs.path}: backend {backend!r} is not installed; {_remedy(stamps)}")
     if missing:
         raise BackendMissing("\n".join(missing))
-    return (found[backend] for backend in sorted(found))
+    return (offers[backend] for backend in sorted(offers))
 
 
 def _remedy(stamps: frozenset[BlobStamp]) -> str:

@@ -1,4 +1,4 @@
-"""Choice -> Contents: the files of a deployable, what it requires of others, and what of each distribution is in it."""
+"""Choice -> Contents: the files of a deployable, its requirements, and each distribution's share in it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PACKAGE: Final = "delegraph_selected"
 """The package in a deployable that `delegraph select` writes."""
 
 _LOAD: Final = ("delegraph", "delegraph.runtime", "delegraph.runtime.module")
-"""What `delegraph.load` is made of."""
+"""The modules of `delegraph.load`."""
 
 _EMPTY: Final = b'"""Emptied by `delegraph select`: its modules are here as far as programs need them."""\n'
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a distribution has on the runtime's side and elsewhere, and how much of it is in the deployable.
+    """The modules that a distribution has on the runtime's side and elsewhere, and those of it in the deployable.
 
     Modules by name, with their bytes; `data` are other files, by archive path.
     """
@@ -108,8 +108,8 @@ def _tree(choice: Choice, needs: Sequence[ProgramNeeds], launcher: str, distribu
 
     def allows(package: str, distribution: str) -> bool:
         """Whether a lazy import of `package` counts: it is declared, and not only there for dtypes that nobody has."""
-        owner, other = distributions.named(distribution), distributions.of(package)
-        name = normalised(other.name if other is not None else package)
+        owner, imported = distributions.named(distribution), distributions.of(package)
+        name = normalised(imported.name if imported is not None else package)
         if normalised(owner.name) == HOST:
             return package in allowed_to_host
         return name in owner.requirements and (has_extended or package != "ml_dtypes")
@@ -248,14 +248,14 @@ def _read(module: ModuleFile) -> bytes:
 
 
 def _data(modules: Iterable[ModuleFile]) -> dict[str, Path]:
-    """What lies in the packages among `modules` besides Python: tables, native libraries."""
-    found = {}
+    """The files in the packages among `modules` that are not Python: tables, native libraries."""
+    files = {}
     for package in modules:
         if package.is_package and package.path is not None:
             root = package.path.parent
             for place in _files(root):
-                found["/".join([*package.name.split("."), *place.relative_to(root).parts])] = place
-    return found
+                files["/".join([*package.name.split("."), *place.relative_to(root).parts])] = place
+    return files
 
 
 def _files(directory: Path) -> Iterator[Path]:
@@ -272,25 +272,25 @@ def _files(directory: Path) -> Iterator[Path]:
 
 def _owners(closure: Closure, distributions: Distributions) -> list[tuple[Distribution, list[ModuleFile]]]:
     """The modules of each distribution, the host's first."""
-    found: dict[str, list[ModuleFile]] = {}
+    by_owner: dict[str, list[ModuleFile]] = {}
     for name, module in sorted(closure.modules.items()):
         owner = distributions.of(name)
         if owner is not None:
-            found.setdefault(owner.name, []).append(module)
-    first = sorted(found, key=lambda name: (normalised(name) != HOST, name))
-    return [(distributions.named(name), found[name]) for name in first]
+            by_owner.setdefault(owner.name, []).append(module)
+    first = sorted(by_owner, key=lambda name: (normalised(name) != HOST, name))
+    return [(distributions.named(name), by_owner[name]) for name in first]
 
 
 def _requirements(closure: Closure, distributions: Distributions) -> tuple[str, ...]:
-    """What to require of others, as whoever imports it declares it."""
-    found = {distributions.named(HOST).requirements["numpy"]}
+    """The requirements of the deployable: each foreign distribution, as the one that imports it declares it."""
+    requirements = {distributions.named(HOST).requirements["numpy"]}
     for package, importer in closure.foreign:
-        other, owner = distributions.of(package), distributions.named(importer)
-        name = normalised(other.name if other is not None else package)
-        if name not in owner.requirements and other is None:
+        imported, owner = distributions.of(package), distributions.named(importer)
+        name = normalised(imported.name if imported is not None else package)
+        if name not in owner.requirements and imported is None:
             raise PluginLoadError(f"{owner.name} imports {package!r}, which no installed distribution has")
-        found.add(owner.requirements.get(name, name))
-    return tuple(sorted(found))
+        requirements.add(owner.requirements.get(name, name))
+    return tuple(sorted(requirements))
 
 
 def _tag(vendored: Iterable[Distribution], data: Mapping[str, Mapping[str, Path]]) -> str:

@@ -1,4 +1,4 @@
-"""What `delegraph select` put into a deployable -> loaded programs. Runs in the deployable, on NumPy."""
+"""The kernels, backends and programs in a deployable -> loaded programs. Runs in the deployable, on NumPy."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Deployed:
         return Module(self.open(program, data_path), method)
 
     def environment(self) -> Environment:
-        """These kernels and backends, and no others."""
+        """The environment with the kernels and backends of the deployable, and no others."""
         return Environment(kernels=self.kernels, plugins=PluginRegistry(self.offers))
 
 

@@ -37,7 +37,7 @@ class Distribution:
 
 
 class Distributions:
-    """What is installed. `known` adds to what top-level packages say: entry points, which name their distribution."""
+    """The installed distributions, found by their top-level packages, or by `known`: (module, distribution) pairs."""
 
     def __init__(self, known: Iterable[tuple[str, str]] = ()) -> None:
         self._known = {module.partition(".")[0]: name for module, name in known}
@@ -68,19 +68,19 @@ class Distributions:
         return metadata.packages_distributions()
 
 
-def _read(found: metadata.Distribution) -> Distribution:
-    plain = [line for line in found.requires or () if not re.search(r";.*\bextra\b", line)]
+def _read(installed: metadata.Distribution) -> Distribution:
+    plain = [line for line in installed.requires or () if not re.search(r";.*\bextra\b", line)]
     return Distribution(
-        name=found.metadata["Name"],
-        version=found.version,
+        name=installed.metadata["Name"],
+        version=installed.version,
         requirements={_name(line): line for line in plain},
-        requires_python=",".join(found.metadata.get_all("Requires-Python") or []),
+        requires_python=",".join(installed.metadata.get_all("Requires-Python") or []),
         licences={
             file.name: file.read_binary()
-            for file in found.files or ()
+            for file in installed.files or ()
             if ".dist-info" in file.parts[0] and re.match(r"LICEN[CS]E|COPYING|NOTICE", file.name, re.IGNORECASE)
         },
-        tag=_tag(found.read_text("WHEEL") or ""),
+        tag=_tag(installed.read_text("WHEEL") or ""),
     )
 
 

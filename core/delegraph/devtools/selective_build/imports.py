@@ -38,7 +38,7 @@ def imports_of(tree: ast.Module, module: str, is_package: bool) -> tuple[Import,
 
 def bound_names(tree: ast.Module, imports: Iterable[Import]) -> frozenset[str]:
     """The names that a module has once it is imported: by import, definition or assignment."""
-    imported = {one.bound for one in imports if one.when is When.ALWAYS}
+    imported = {entry.bound for entry in imports if entry.when is When.ALWAYS}
     return frozenset({*imported, *(name for statement in tree.body for name in _defined(statement))})
 
 

@@ -44,13 +44,13 @@ class ModuleFile:
     @cached_property
     def bound(self) -> frozenset[str]:
         """The names that it has once it is imported, submodules that it imports from itself not counted."""
-        others = (one for one in self.imports if one.module != self.name)
+        others = (statement for statement in self.imports if statement.module != self.name)
         return bound_names(self._tree, others)
 
     @cached_property
     def promised(self) -> Mapping[str, Import]:
         """Names that only type checkers see imported: those that a lazy package's `__getattr__` gives."""
-        return {one.bound: one for one in self.imports if one.when is When.NEVER}
+        return {statement.bound: statement for statement in self.imports if statement.when is When.NEVER}
 
     @cached_property
     def _tree(self) -> ast.Module:
@@ -90,46 +90,46 @@ class ModuleGraph:
 
     def closure(self, roots: Iterable[str], *, also_lazy: bool = True) -> Closure:
         """Everything that `roots` import. Raises `PluginLoadError` for a module that is not there."""
-        found = Closure()
+        closure = Closure()
         pending = [ancestor for root in roots for ancestor in (*parents(root), root)]
         while pending:
             name = pending.pop()
-            if name in found.modules:
+            if name in closure.modules:
                 continue
-            module = found.modules[name] = self._module(name)
+            module = closure.modules[name] = self._module(name)
             if name in self._emptied:
                 continue
-            for one in module.imports:
-                if one.when is When.ALWAYS or (also_lazy and one.when is When.PERHAPS):
-                    pending += self._followed(one, name, found)
-        return found
+            for statement in module.imports:
+                if statement.when is When.ALWAYS or (also_lazy and statement.when is When.PERHAPS):
+                    pending += self._followed(statement, name, closure)
+        return closure
 
-    def _followed(self, one: Import, importer: str, found: Closure) -> Iterator[str]:
+    def _followed(self, statement: Import, importer: str, closure: Closure) -> Iterator[str]:
         owner = self._distributions.of(importer)
         own = owner.name if owner else ""
-        lazy = one.when is When.PERHAPS
-        for target in self._targets(one, found):
-            other = self._distributions.of(target)
-            if other is not None and other.needs_host:
+        lazy = statement.when is When.PERHAPS
+        for target in self._targets(statement, closure):
+            imported = self._distributions.of(target)
+            if imported is not None and imported.needs_host:
                 if not lazy or not self._is_left_out(target, own):
                     yield from (*parents(target), target)
             elif target.partition(".")[0] not in sys.stdlib_module_names and (
                 not lazy or self._allows(target.partition(".")[0], own)
             ):
-                found.foreign.add((target.partition(".")[0], own))
+                closure.foreign.add((target.partition(".")[0], own))
 
-    def _targets(self, one: Import, found: Closure) -> Iterator[str]:
-        yield one.module
-        module = None if one.name is None else find_module(one.module)
-        if one.name is None or module is None or not module.is_package:
+    def _targets(self, statement: Import, closure: Closure) -> Iterator[str]:
+        yield statement.module
+        module = None if statement.name is None else find_module(statement.module)
+        if statement.name is None or module is None or not module.is_package:
             return
-        submodule = f"{one.module}.{one.name}"
-        if one.name not in module.bound and find_module(submodule) is not None:
+        submodule = f"{statement.module}.{statement.name}"
+        if statement.name not in module.bound and find_module(submodule) is not None:
             yield submodule
             return
-        found.taken.add(one.module)
-        if one.name in module.promised:
-            yield from self._targets(module.promised[one.name], found)
+        closure.taken.add(statement.module)
+        if statement.name in module.promised:
+            yield from self._targets(module.promised[statement.name], closure)
 
     def _is_left_out(self, target: str, own: str) -> bool:
         if target in self._unneeded:
@@ -151,7 +151,7 @@ def find_module(name: str) -> ModuleFile | None:
     spec: ModuleSpec | None = None
     for ancestor in (*parents(name), name):
         finders = (finder.find_spec(ancestor, search) for finder in sys.meta_path)
-        spec = next((found for found in finders if found is not None), None)
+        spec = next((candidate for candidate in finders if candidate is not None), None)
         if spec is None:
             return None
         search = None if spec.submodule_search_locations is None else list(spec.submodule_search_locations)

@@ -28,8 +28,8 @@ __all__ = ["OperatorCall", "ProgramNeeds", "needs_of"]
 class OperatorCall:
     """An operator on arguments of certain dtypes and dim orders.
 
-    `key` is what a kernel is looked up by. `values` is the same as ExecuTorch's build tools count it: the return slot
-    too, and for a list of tensors its first (`codegen/tools/selective_build.cpp`).
+    A kernel is looked up by `key`. `values` is the same as ExecuTorch's build tools count it: the return slot too, and
+    for a list of tensors its first (`codegen/tools/selective_build.cpp`).
     """
 
     operator: str
@@ -44,7 +44,7 @@ class OperatorCall:
 
 @dataclass(frozen=True, slots=True)
 class ProgramNeeds:
-    """What one program needs, over all its methods.
+    """The needs of one program, over all its methods.
 
     `operators` are those that it lists, called or not. `backends` are ids with the stamps of their blobs.
     """
@@ -58,7 +58,7 @@ class ProgramNeeds:
 
 
 def needs_of(path: str, program: Program) -> ProgramNeeds:
-    """What `program`, read from `path`, needs."""
+    """The needs of `program`, which was read from `path`."""
     plans = program.execution_plan
     return ProgramNeeds(
         path,

@@ -17,7 +17,7 @@ from delegraph.interfaces.kernel import kernel_key_text
 __all__ = ["operator_yaml"]
 
 _PLAIN = re.compile(r"[A-Za-z_]\w*::\w+(\.\w+)*|v1/[\d;,|]+|default", re.ASCII)
-"""What needs no quotes: operator names and kernel keys, none of which YAML would take for something else."""
+"""Texts that need no quotes: operator names and kernel keys, none of which YAML would take for something else."""
 
 
 def operator_yaml(programs: Iterable[ProgramNeeds]) -> str:

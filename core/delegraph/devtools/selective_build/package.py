@@ -85,7 +85,7 @@ def _metadata(contents: Contents, identity: tuple[str, str]) -> str:
         f"Name: {name}",
         f"Version: {version}",
         "Summary: A selective build of Delegraph: its runtime with the kernels and backends that certain programs need",
-        *(f"Requires-Python: {wanted}" for wanted in [",".join(contents.requires_python)] if wanted),
+        *(f"Requires-Python: {versions}" for versions in [",".join(contents.requires_python)] if versions),
         *(f"Requires-Dist: {requirement}" for requirement in contents.requirements),
     ]
     return "\n".join(lines) + "\n"

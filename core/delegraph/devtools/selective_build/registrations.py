@@ -114,8 +114,8 @@ def _frames() -> Iterator[FrameType]:
 def _home(library: KernelLibrary, made_in: str, offer: Offer) -> tuple[str, str] | None:
     """Where the library can be imported from: the module that made it, else the one that the entry point names."""
     entry, attribute = reference(offer.value) or ("", "")
-    made: dict[str, object] = vars(sys.modules[made_in]) if made_in in sys.modules else {}
-    name = next((name for name, value in made.items() if value is library), "")
+    attributes: dict[str, object] = vars(sys.modules[made_in]) if made_in in sys.modules else {}
+    name = next((name for name, value in attributes.items() if value is library), "")
     if name:
         return made_in, name
     return (entry, attribute) if vars(sys.modules[entry]).get(attribute) is library else None

@@ -1,4 +1,4 @@
-"""What was packed up -> Report: what was kept, what was left out, and the sizes, as records for tables and JSON."""
+"""A deployable's Choice and Contents -> Report: what was kept, what left out, and the sizes, for tables and JSON."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class KeptBackend:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of it. `programs` has bytes by path, `operators` those that the programs list; the rest is empty where only
-    the operators were asked for. `distributions` are in bytes before compression."""
+    """The whole report. `programs` has bytes by path, `operators` those that the programs list; the rest is empty where
+    only the operators were asked for. `distributions` are in bytes before compression."""
 
     programs: Mapping[str, int]
     operators: tuple[str, ...]
@@ -83,7 +83,7 @@ class Report:
         return asdict(self)
 
     def tables(self) -> Iterator[Table]:
-        """What a person wants to see of it."""
+        """Tables for people."""
         kept = [
             (kernels.library, operator, ", ".join(keys))
             for kernels in self.kernels

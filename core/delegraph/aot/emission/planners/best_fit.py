@@ -1,6 +1,6 @@
 """Lifetimes -> a plan: one tensor after the other, each into the tightest gap between those alive together with it.
 
-The order is what counts, as here, where 64 bytes are the most that is alive at one time:
+The order decides, as here, where 64 bytes are the most that is alive at one time:
 
     step   0 1 2          in order of birth                     by size
     a 16   ---            a at 0, b at 16; c does not fit       c at 0, b at 48, a at 0

@@ -61,10 +61,10 @@ def _stacked(memory: OneMemory, best: Sequence[int]) -> Sequence[int]:
         return best
     indices = [i for i, size in enumerate(memory.sizes) if size]
     part = part_of(memory, indices)
-    found = Stack(part, conflicts_of(part)).below(_enough(memory), Work(SEARCH_BUDGET), SEARCH_BUDGET)
-    if not isinstance(found, list):
+    layout = Stack(part, conflicts_of(part)).below(_enough(memory), Work(SEARCH_BUDGET), SEARCH_BUDGET)
+    if not isinstance(layout, list):
         return best
-    offsets = dict(zip(indices, found, strict=True))
+    offsets = dict(zip(indices, layout, strict=True))
     return [offsets.get(i, 0) for i in range(len(memory.sizes))]
 
 

@@ -36,7 +36,7 @@ class OneMemory:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An offset for each tensor of a memory; `lower_bound`: what no layout of them can undercut."""
+    """An offset for each tensor of a memory; `lower_bound`: bytes that no layout of them can undercut."""
 
     offsets: Sequence[int]
     lower_bound: int
@@ -76,7 +76,7 @@ def height(memory: OneMemory, offsets: Sequence[int]) -> int:
 
 def part_of(memory: OneMemory, indices: Sequence[int]) -> OneMemory:
     """Some of the tensors by themselves."""
-    sizes, firsts, lasts = ([one[i] for i in indices] for one in (memory.sizes, memory.firsts, memory.lasts))
+    sizes, firsts, lasts = ([column[i] for i in indices] for column in (memory.sizes, memory.firsts, memory.lasts))
     return OneMemory(sizes, firsts, lasts, most_alive(sizes, firsts, lasts), memory.alignment)
 
 

@@ -1,9 +1,9 @@
-"""Lifetimes -> a plan and what proves it: branch and bound, from the best heuristic's plan down to the lower bound.
+"""Lifetimes -> a plan and its proof: branch and bound, from the best heuristic's plan down to the lower bound.
 
 Tensors that no chain of common steps connects are searched apart, and only where the heuristics left a gap. Each part
-asks `stack.py` for a layout below a limit; an answer, yes or no, halves the gap. What is proven impossible raises the
-bound: where the plan is as high as it, no plan is better. Work is counted, never timed, so that one program has one
-plan on every machine.
+asks `stack.py` for a layout below a limit; an answer, yes or no, halves the gap. A limit that is proven impossible
+raises the bound: a plan that is as high as the bound is the best. Work is counted, never timed, so that one program has
+one plan on every machine.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ BUDGET: Final = 6_000_000
 """Tensors that the search of one memory may look at, all its parts together (about 2 s)."""
 
 SLICE: Final = 1_000_000
-"""Of these, what one question may take before an easier one is asked."""
+"""The part of these that one question may take before an easier one is asked."""
 
 
 def search(lifetimes: Sequence[Lifetime], alignment: int) -> Plan:
-    """A plan that is never above that of `greedy`; `lower_bound` is what no plan can undercut, proven by search where
-    it is above the bytes that are alive at one time."""
+    """A plan that is never above that of `greedy`. No plan can undercut its `lower_bound`, which search has proven
+    where it is above the bytes that are alive at one time."""
     return plan_memories(lifetimes, alignment, _search)
 
 
@@ -47,9 +47,9 @@ def _search(memory: OneMemory) -> Layout:
     work = Work(BUDGET)
     for indices in _parts(memory):
         part = part_of(memory, indices)
-        found = _improve(part, [offsets[i] for i in indices], memory.lower_bound, work)
-        bound = max(bound, found.lower_bound)
-        for index, offset in zip(indices, found.offsets, strict=True):
+        layout = _improve(part, [offsets[i] for i in indices], memory.lower_bound, work)
+        bound = max(bound, layout.lower_bound)
+        for index, offset in zip(indices, layout.offsets, strict=True):
             offsets[index] = offset
     return Layout(offsets, bound)
 

@@ -33,7 +33,7 @@ class Work:
 
 
 class Answer(Enum):
-    """What is known where no layout was found."""
+    """The outcome of a search that found no layout."""
 
     IMPOSSIBLE = auto()
     """Every way was tried."""
@@ -105,6 +105,7 @@ class Stack:
         work.left -= len(state.waiting)
         if not state.waiting:
             return []
+        # above this floor, another tensor would fit whole below it, or the rest would not end below the limit
         lowest_top = min([floors[i] + sizes[i] for i in state.waiting])
         ceiling = min(lowest_top - 1, limit - max(state.rest))
         ways = [i for i in state.waiting if floors[i] <= ceiling and self._twin[i] not in state.waiting]
@@ -152,9 +153,9 @@ def _twins(memory: OneMemory) -> list[int]:
     """For each tensor the one before it with its size and lifetime, or -1: of two such, the order does not matter."""
     seen: dict[tuple[int, int, int], int] = {}
     twins: list[int] = []
-    for i, one in enumerate(zip(memory.sizes, memory.firsts, memory.lasts, strict=True)):
-        twins.append(seen.get(one, -1))
-        seen[one] = i
+    for i, key in enumerate(zip(memory.sizes, memory.firsts, memory.lasts, strict=True)):
+        twins.append(seen.get(key, -1))
+        seen[key] = i
     return twins
 
 

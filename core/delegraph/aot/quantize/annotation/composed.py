@@ -4,11 +4,11 @@
         y = linear(x, w)              y = linear(x, w)   int8           y = linear(x, w)   int8
         z = gelu(y)                   z = gelu(y)                       z = gelu(y)        int16
 
-b sees what a annotated, so that it can go on from there; whatever it does to that is put back. Where torchao's
-`ComposableQuantizer` refuses a quantizer that annotates a node for the second time, here it costs that one nothing to
-annotate all it can. So it is with calls that are not a quantizer's to annotate, because the user keeps them in float or
-another recipe is theirs, or because a mask comes into them (`masked_scores.py`): what it says of them is dropped, and
-with it what shares a scale with nothing then, or is the result of what was dropped.
+b sees what a annotated, so that it can go on from there; its changes to that are put back. torchao's
+`ComposableQuantizer` raises where a second quantizer annotates the same node; here the second annotation is dropped, so
+that a quantizer may annotate all it can. Annotations are also dropped of calls that are not the quantizer's: those that
+the user keeps in float, that have another recipe, or that a mask comes into (`masked_scores.py`). With them go the
+annotations that would share a scale with a dropped one, or that are for the result of a dropped call.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class ComposedQuantizer:
     @property
     def annotated(self) -> frozenset[str]:
         """The names of the calls that are annotated, without those whose result has its scale from their input."""
-        annotations = {node: one for own in self._own.values() for node, one in own.items()}
-        return frozenset(n.name for n, one in annotations.items() if not hasattr(one.output_qspec, "edge_or_node"))
+        annotations = {node: annotation for own in self._own.values() for node, annotation in own.items()}
+        return frozenset(n.name for n, note in annotations.items() if not hasattr(note.output_qspec, "edge_or_node"))
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Let each change the graph, before any of them annotates it. Calls that it may not annotate are annotated for
-        that time, with nothing: whoever cuts a call into parts leaves them whole."""
+        """Let each quantizer change the graph, before any of them annotates it. Meanwhile the calls that it may not
+        annotate have empty annotations, so that a quantizer that cuts calls into parts leaves them whole."""
         for name in self._quantizers:
             others = [n for n in model.graph.nodes if n.op == "call_function" and not self._may_annotate(name, n)]
             for node in others:
@@ -70,18 +70,18 @@ class ComposedQuantizer:
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        """Let each annotate what those before it left."""
+        """Let each quantizer annotate the calls that those before it left."""
         self._own = {}
         kept: dict[Node, Any] = {}
         dropped: set[Node] = set()
         masked = masked_scores(model)
         for name in self._quantizers:
             self._ask(name, "annotate", model)
-            new = {n: a for n, a in self._annotations(name, model).items() if n not in kept}
+            new = {n: a for n, a in self._annotations(name, model).items() if n not in kept}  # the first one stays
             own = {n: a for n, a in new.items() if n not in masked and self._may_annotate(name, n)}
             self._own[name] = _without_dangling(own, new, kept)
             kept |= self._own[name]
-            _put(model, kept)
+            _put(model, kept)  # so that the next one sees neither dropped annotations nor changes to earlier ones
             dropped |= new.keys()
         if any(map(_rounds_values, kept.values())):
             computing = [node for node in model.graph.nodes if node not in kept and _computes(node)]
@@ -89,7 +89,7 @@ class ComposedQuantizer:
         return model
 
     def _reason(self, node: Node, masked: Collection[Node], dropped: Collection[Node]) -> str:
-        """Why nobody annotates `node`: what each quantizer says that could."""
+        """Why nobody annotates `node`: the reason of each quantizer that might have."""
         if node in masked:
             return "a mask comes into it: on one grid with what hides, all scores would be one number"
         said = [
@@ -102,7 +102,7 @@ class ComposedQuantizer:
         return "it would share a grid with what stays float" if node in dropped else "no quantizer annotates it"
 
     def validate(self, model: GraphModule) -> None:
-        """Let each look at its own annotations, without those of other devices."""
+        """Let each quantizer look at its own annotations, without those of other devices."""
         for name, own in self._own.items():
             _put(model, own)
             self._ask(name, "validate", model)
@@ -110,12 +110,12 @@ class ComposedQuantizer:
         _put(model, {node: _with_specs(annotation, self._finished) for node, annotation in annotations.items()})
 
     def prepare_obs_or_fq_callback(self, model: GraphModule, observers: dict[Any, Any]) -> None:
-        """Let each adjust the observers that were made, before they are inserted."""
+        """Let each quantizer adjust the observers that were made, before they are inserted."""
         for name in self._quantizers:
             self._ask(name, "prepare_obs_or_fq_callback", model, observers)
 
     def _ask(self, name: str, hook: str, *args: Any) -> Any:
-        """What the quantizer's `hook` returns; None if it does not have it, which may be for those of torchao's own."""
+        """The result of the quantizer's `hook`; None if it has no such hook, as those of torchao's own may not."""
         called = getattr(self._quantizers[name], hook, None)
         if called is None:
             return None
@@ -130,14 +130,14 @@ class ComposedQuantizer:
 
     def _annotations(self, name: str, model: GraphModule) -> dict[Node, Any]:
         """Copies, which a quantizer that comes later does not have in its hands."""
-        found = {node: node.meta[ANNOTATION] for node in model.graph.nodes if ANNOTATION in node.meta}
-        for node, annotation in found.items():
+        by_node = {node: node.meta[ANNOTATION] for node in model.graph.nodes if ANNOTATION in node.meta}
+        for node, annotation in by_node.items():
             if not hasattr(annotation, "input_qspec_map"):
                 raise LoweringError(
                     f"quantizer {name!r} annotated {node.name} of method {self._method!r} with {annotation!r}; expected"
                     " a QuantizationAnnotation of torchao"
                 )
-        return {node: _copy(annotation) for node, annotation in found.items()}
+        return {node: _copy(annotation) for node, annotation in by_node.items()}
 
 
 def _computes(node: Node) -> bool:
@@ -152,14 +152,14 @@ _SPLITS: Final[frozenset[Any]] = frozenset(
         *(torch.ops.aten.chunk.default, torch.ops.aten.unbind.int),
     }
 )
-"""They move values too, into several results."""
+"""Operators that move values too, into several results."""
 
 
 def _gives_floats(node: Node) -> bool:
     """Whether its result is a tensor of floats, or one of its results is."""
     value = node.meta.get("val")
     results = value if isinstance(value, tuple | list) else []
-    return is_float_tensor(node) or any(isinstance(one, torch.Tensor) and one.is_floating_point() for one in results)
+    return is_float_tensor(node) or any(isinstance(part, torch.Tensor) and part.is_floating_point() for part in results)
 
 
 def _rounds_values(annotation: Any) -> bool:
@@ -179,15 +179,15 @@ def _with_specs(annotation: Any, changed: Callable[[Any], Any]) -> Any:
 
 
 def _without_dangling(own: dict[Node, Any], asked: Collection[Node], others: Mapping[Node, Any]) -> dict[Node, Any]:
-    """Those of the annotations `own` that rest on nothing that was dropped, where all of `asked` were annotated: they
-    share a scale with what they or `others` have, and are no result of a call that is not there. A call that one of
-    `others` has annotated may leave float what was to be shared."""
-    while True:
+    """The annotations of `own` that rest on nothing that was dropped of `asked`: every spec that they share is one of
+    theirs or of `others`, and none is for the result of a call that is no longer annotated. A call that one of
+    `others` has annotated may leave float the value whose spec was to be shared."""
+    while True:  # each annotation that goes may take those with it that shared its spec
         known, gone = _points({**others, **own}), set(asked) - own.keys()
         fit = {
-            node: one
-            for node, one in own.items()
-            if known.issuperset(_shared_with(one)) and not (_is_rest(one) and gone & {*node.all_input_nodes})
+            node: note
+            for node, note in own.items()
+            if known.issuperset(_shared_with(note)) and not (_is_rest(note) and gone & {*node.all_input_nodes})
         }
         if len(fit) == len(own):
             return own
@@ -201,18 +201,18 @@ def _is_rest(annotation: Any) -> bool:
 
 def _points(annotations: Mapping[Node, Any]) -> set[Any]:
     """Where a spec stands: results, and (value, call) for inputs."""
-    results = {node for node, one in annotations.items() if one.output_qspec is not None}
+    results = {node for node, annotation in annotations.items() if annotation.output_qspec is not None}
     inputs = {
         (value, node)
-        for node, one in annotations.items()
-        for value, spec in one.input_qspec_map.items()
+        for node, annotation in annotations.items()
+        for value, spec in annotation.input_qspec_map.items()
         if spec is not None
     }
     return results | inputs
 
 
 def _shared_with(annotation: Any) -> list[Any]:
-    """What the specs of an annotation refer to."""
+    """The nodes and edges that the specs of an annotation refer to."""
     specs = [*annotation.input_qspec_map.values(), annotation.output_qspec]
     shared = [spec.edge_or_node for spec in specs if hasattr(spec, "edge_or_node")]
     return shared + [point for spec in specs for point in getattr(spec, "derived_from", ())]

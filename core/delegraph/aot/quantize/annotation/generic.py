@@ -55,8 +55,8 @@ _RELUS: Final[frozenset[Any]] = frozenset(
 )
 
 _FUSED: Final = _RELUS | {aten.batch_norm.default}
-"""What a device computes with the layer before it: its result is quantized, and the layer's own is not. Batch norm is
-there in training alone; afterwards it is in the weights."""
+"""Operators that a device fuses with the layer before them: their result is quantized, and the layer's own is not.
+Batch norm is there in training alone; afterwards it is in the weights."""
 
 _SAME_VALUES: Final = frozenset(
     {
@@ -82,25 +82,25 @@ _SAME_VALUES: Final = frozenset(
         aten.dropout.default,
     }
 )
-"""What gives values of the first argument, or between them: the scale stays."""
+"""Operators whose results are values of the first argument, or lie between them: the scale stays."""
 
 _NO_RULE: Final = "it has no rule for this operator, which is computed in float"
 
 _Specs: TypeAlias = tuple[dict[Any, Any], Any]
-"""Of what a call takes, by value, and of its result."""
+"""The specs of the values that a call takes, by value, and that of its result."""
 
 
 class GenericQuantizer:
-    """Annotates the nodes that `wanted` accepts, as `recipe` says."""
+    """Annotates the nodes that `filter_fn` accepts, as `recipe` says."""
 
-    def __init__(self, recipe: Recipe, wanted: Callable[[Node], bool] = lambda node: True) -> None:
-        self._recipe, self._wanted = recipe, wanted
+    def __init__(self, recipe: Recipe, filter_fn: Callable[[Node], bool] = lambda node: True) -> None:
+        self._recipe, self._filter_fn = recipe, filter_fn
         self._value = activation_spec(recipe)
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate in the order of the graph: whether a value is quantized is known when it is used."""
         for node in model.graph.nodes:
-            if node.op == "call_function" and annotation_of(node) is None and self._wanted(node):
+            if node.op == "call_function" and annotation_of(node) is None and self._filter_fn(node):
                 specs = self._specs(node)
                 if specs is not None:
                     annotate(node, *specs)
@@ -139,7 +139,7 @@ class GenericQuantizer:
         x, weight = node.args[:2]
         if not (is_float_tensor(x) and is_weight(weight)):
             return None
-        # in dim 1 an index is a channel of each group
+        # in dim 1 an index stands for one channel of each group, so that no scale is a single channel's
         grouped = channels == 1 and weight.meta["val"].shape[1] != node.meta["val"].shape[1]
         recipe = replace(self._recipe, weight_axis="tensor") if grouped else self._recipe
         if self._recipe.weight_bits != 8:  # `weight_only.py` stores them
@@ -175,7 +175,7 @@ class GenericQuantizer:
         if self._recipe.dynamic:
             return None
         user, *others = [*node.users] or [node]
-        return None if not others and user.target in _FUSED and self._wanted(user) else self._value
+        return None if not others and user.target in _FUSED and self._filter_fn(user) else self._value
 
 
 def _is_packed(node: Node) -> bool:

@@ -36,7 +36,7 @@ _READERS: Final[Mapping[Any, int]] = {
 
 _SUMS: Final = frozenset({aten.add.Tensor, aten.add_.Tensor, aten.sub.Tensor, aten.sub_.Tensor})
 _HIDING: Final = frozenset({aten.add, aten.add_, aten.sub, aten.sub_, aten.where, aten.masked_fill, aten.masked_fill_})
-"""Of scores and a mask."""
+"""Operators by which a mask hides scores."""
 
 _MOVES: Final = frozenset(
     {
@@ -44,32 +44,32 @@ _MOVES: Final = frozenset(
         *(aten.rsub, aten.to, aten._to_copy),
     }
 )
-"""What a mask goes through, besides views and what torch says is computed element by element."""
+"""Operators that a mask goes through, besides views and those that torch tags as pointwise."""
 
 
 def masked_scores(model: GraphModule) -> frozenset[Node]:
     """The sums and the like that masks come into, what stands before them up to a product, and what reads them."""
-    found: set[Node] = set()
+    calls: set[Node] = set()
     for reader in model.graph.nodes:
         place = _READERS.get(reader.target)
-        given = reader.args[place] if place is not None and len(reader.args) > place else None
-        if isinstance(given, Node):
-            behind = _elementwise(given)
+        argument = reader.args[place] if place is not None and len(reader.args) > place else None
+        if isinstance(argument, Node):
+            behind = _elementwise(argument)
             if place or any(_hides(model, node) for node in behind):
-                found |= {*behind, reader}
-    return frozenset(found)
+                calls |= {*behind, reader}
+    return frozenset(calls)
 
 
 def _elementwise(value: Node) -> Iterable[Node]:
     """The calls that `value` is made by, so far as they keep elements apart."""
-    found: dict[Node, None] = {}
+    calls: dict[Node, None] = {}
     todo = [value]
     while todo:
         node = todo.pop()
-        if node not in found and _keeps_apart(node.target):
-            found[node] = None
+        if node not in calls and _keeps_apart(node.target):
+            calls[node] = None
             todo += node.all_input_nodes
-    return found
+    return calls
 
 
 def _keeps_apart(target: Any) -> bool:
@@ -79,9 +79,10 @@ def _keeps_apart(target: Any) -> bool:
 
 
 def _hides(model: GraphModule, node: Node) -> bool:
-    """Whether it is of two tensors, a number that is added hides nothing, and neither does a constant that shifts."""
+    """Whether `node` combines two tensors and may hide scores: a number that is added hides nothing, and neither does a
+    constant that only shifts them."""
     if len(node.all_input_nodes) < 2 or getattr(node.target, "overloadpacket", None) not in _HIDING:
         return False
     added = node.all_input_nodes if node.target in _SUMS and not node.kwargs else ()
-    known = [value for one in added if (value := held_value(model, one)) is not None]
+    known = [value for operand in added if (value := held_value(model, operand)) is not None]
     return not any(map(only_shifts, known))

@@ -36,20 +36,21 @@ __all__ = [
 ]
 
 BINS: Final = 8192
-"""Of which a quarter at least is in use, 8 or more to a step of 8 bits: of one sign, just wider than half the range."""
+"""Bins of a histogram. At least a quarter of them is in use (values of one sign, just above half of the limit), which
+is 8 for each code of 8 bits."""
 
 CANDIDATES: Final = 33
 """Ranges that are tried in one step of the search; odd, so that the best one so far is among them."""
 
 LARGEST: Final = torch.finfo(torch.float32).max / 2
-"""What is beyond stands for this: a histogram whose width doubles, and ranges from below to above zero, stay finite."""
+"""Larger values count as this: a histogram whose width doubles, and ranges from below to above zero, stay finite."""
 
 _SYMMETRIC: Final = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
 
 
 class _ScaledAsOne:
-    """Of torchao's observers. Values that are all zero have the scale of values up to 1: with the least there is, what
-    is computed from them, or gives them, would be rescaled by factors that no fixed point holds."""
+    """A mixin of torchao's observers: values that are all zero get the scale of values up to 1. With the least scale,
+    calls that read or give them would be rescaled by factors that no fixed-point multiplier holds."""
 
     def _calculate_qparams(self, lower: torch.Tensor, upper: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         upper = torch.where((lower == 0) & (upper == 0), torch.ones_like(upper), upper)
@@ -81,7 +82,7 @@ class HistogramObserver(
             return x
         lower, upper = torch.aminmax(values)
         if max(-lower, upper) > LARGEST:
-            values, lower, upper = (one.clamp(-LARGEST, LARGEST) for one in (values, lower, upper))
+            values, lower, upper = (tensor.clamp(-LARGEST, LARGEST) for tensor in (values, lower, upper))
         self.min_val.copy_(torch.minimum(self.min_val, lower))
         self.max_val.copy_(torch.maximum(self.max_val, upper))
         self._widen(float(torch.maximum(-lower, upper)))
@@ -102,12 +103,12 @@ class HistogramObserver(
             return self.min_val, self.max_val
         centers, counts = self._used_bins()
         both = torch.linspace(0.05, 1, CANDIDATES)
-        one = torch.ones(CANDIDATES)
-        for below, above in ((both, both), (both, one), (one, both)):  # shrink it, then each side alone
+        whole = torch.ones(CANDIDATES)
+        for below, above in ((both, both), (both, whole), (whole, both)):  # shrink it, then each side alone
             lowers, uppers = lower * below, upper * above
             best = int(self._errors(lowers, uppers, centers, counts).argmin())
             lower, upper = lowers[best], uppers[best]
-        near = torch.linspace(0.97, 1.03, CANDIDATES)
+        near = torch.linspace(0.97, 1.03, CANDIDATES)  # the steps above are 3 % of the range: refine the best
         best = int(self._errors(lower * near, upper * near, centers, counts).argmin())
         return lower * near[best], upper * near[best]
 
@@ -120,7 +121,7 @@ class HistogramObserver(
             self.histogram.zero_()
             return
         for _ in range(math.ceil(math.log2(largest / float(self.limit)))):
-            inner = self.histogram.view(-1, 2).sum(1)
+            inner = self.histogram.view(-1, 2).sum(1)  # twice the width: half as many bins, in the middle
             self.histogram.zero_()[BINS // 4 : -BINS // 4] = inner
             self.limit.mul_(2)
 
@@ -176,7 +177,7 @@ class PercentileObserver(HistogramObserver):
 
 
 class _OfFiniteValues:
-    """Of torchao's observers, which would take an infinite value for a range's end."""
+    """A mixin of torchao's observers, which would take an infinite value for a range's end."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Take note of the finite values of `x`, which is returned."""
@@ -197,7 +198,7 @@ class MovingAverageMinMaxObserver(
 
 
 class _StillInEval:
-    """Of observers of a model that trains: once there is a range, it stands still in eval mode, as statistics do."""
+    """A mixin of observers of a model that trains: in eval mode a range stays as it is, as statistics do."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Take note of `x`, which is returned."""
@@ -208,14 +209,14 @@ class _StillInEval:
 
 
 class TrainedObserver(_StillInEval, MovingAverageMinMaxObserver):
-    """Of values that are rounded in training."""
+    """The observer of values that are rounded in training."""
 
 
 class TrainedPerChannelObserver(
     _StillInEval,
     torchao.MovingAveragePerChannelMinMaxObserver,  # type: ignore[misc]  # torchao has no types
 ):
-    """Of weights that are rounded in training."""
+    """The observer of weights that are rounded in training."""
 
 
 OBSERVERS: Final[Mapping[str, Any]] = {
@@ -224,7 +225,7 @@ OBSERVERS: Final[Mapping[str, Any]] = {
     "moving_average": MovingAverageMinMaxObserver,
     "percentile": PercentileObserver,
 }
-"""By the name that a recipe gives them."""
+"""Observers by the name that a recipe gives them."""
 
 
 def leave_unseen(prepared: GraphModule, entered: Container[str]) -> None:
@@ -244,12 +245,12 @@ def leave_unseen(prepared: GraphModule, entered: Container[str]) -> None:
 
 def ranges_found(prepared: torch.nn.Module) -> bool:
     """Whether any observer has a range, or there is none that could."""
-    found = [_range_of(part) for part in prepared.modules()]
-    return True in found or False not in found
+    ranged = [_range_of(part) for part in prepared.modules()]
+    return True in ranged or False not in ranged
 
 
 def _range_of(module: Any) -> bool | None:
-    """Whether an observer of `OBSERVERS`, or what rounds by one, has a range; None of another module."""
+    """Whether an observer of `OBSERVERS`, or the fake quantizer around one, has a range; None of other modules."""
     observer = getattr(module, "activation_post_process", module)
     if not isinstance(observer, tuple(OBSERVERS.values())):
         return None

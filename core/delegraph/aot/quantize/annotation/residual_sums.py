@@ -23,7 +23,7 @@ _NORMS: Final = frozenset({aten.layer_norm.default, aten.rms_norm.default, aten.
 _SUM: Final = aten.add.Tensor
 
 _PASSED: Final[frozenset[Any]] = VALUE_MOVES | {_SUM, aten.cat.default}
-"""What a row comes through as large as it was, or with more added."""
+"""Operators whose result has rows as large as those of their input, or with more added."""
 
 
 def normalized_sums(model: GraphModule) -> frozenset[Node]:

@@ -51,7 +51,7 @@ def weight_spec(recipe: Recipe, ch_axis: int = 0) -> Any:
 def trainable(spec: Any) -> Any:
     """The same spec for training: values are rounded as they flow, and gradients pass; a moving average of the ranges.
 
-    What is not a `QuantizationSpec` with an observer, or is dynamic, stays as it is.
+    A spec that is no `QuantizationSpec` with an observer, or is dynamic, stays as it is.
     """
     if not isinstance(spec, QuantizationSpec) or spec.is_dynamic:
         return spec

@@ -16,7 +16,7 @@ from delegraph.errors import LoweringError
 __all__ = ["Arguments", "calibrate"]
 
 Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
-"""By position, and by name."""
+"""Arguments by position, and by name."""
 
 
 def calibrate(method: str, module: GraphModule, positional: int, batches: Iterable[Batch]) -> Arguments:

@@ -29,9 +29,9 @@ _LEFT: Final = "no quantizer annotates it"
 def float_layers(
     module: GraphModule, recipe_of: Callable[[Node], Recipe], kept: Collection[str], left: Mapping[str, str]
 ) -> tuple[FloatLayer, ...]:
-    """Those of `module` and of the bodies in it, without those that are `kept` by name. `left`: what quantizers say of
-    the calls that they have not annotated, by name."""
-    found = []
+    """The float layers of `module` and of the bodies in it, without those that are `kept` by name. `left` has the
+    quantizers' reasons for the calls that they have not annotated, by name."""
+    layers = []
     for path, part in graph_modules(module):
         for node in part.graph.nodes:
             if node.name in kept or node.op != "call_function" or recipe_of(node).is_float:
@@ -45,27 +45,27 @@ def float_layers(
             elif not (recipe_of(node).dynamic or recipe_of(node).weight_only):
                 reason = left.get(node.name)
             if reason is not None:
-                found.append(FloatLayer(node.name, operator_name(node), module_path(node), reason))
-    return tuple(found)
+                layers.append(FloatLayer(node.name, operator_name(node), module_path(node), reason))
+    return tuple(layers)
 
 
 def _sums_a_weight(einsum: Node) -> bool:
     operands: list[Any] = list(einsum.args[1])  # type: ignore[arg-type]  # values
-    weights = [one for one in operands if is_float_tensor(one) and is_weight(one) and one.meta["val"].ndim > 1]
+    weights = [arg for arg in operands if is_float_tensor(arg) and is_weight(arg) and arg.meta["val"].ndim > 1]
     return 0 < len(weights) < len(operands)
 
 
 def _reason(part: GraphModule, node: Node, recipe: Recipe, *, in_body: bool) -> str | None:
     """Why the weights of a layer are float; None if they are not, or are values: a body may be given its weights."""
     weights = [weight for weight in weights_of(node) if "val" not in weight.meta or weight.meta["val"].ndim > 1]
-    sources = [one for one in behind(weights) if not one.all_input_nodes]
-    given = in_body and any(weight.op == "placeholder" for weight in weights)
-    if any(one.op == "placeholder" for one in sources) and not given:
+    sources = [source for source in behind(weights) if not source.all_input_nodes]
+    is_passed = in_body and any(weight.op == "placeholder" for weight in weights)
+    if any(source.op == "placeholder" for source in sources) and not is_passed:
         return None
-    held = [referenced(part, one) for one in sources if one.op == "get_attr"]
-    if any(isinstance(one, torch.Tensor) and one.ndim and not one.is_floating_point() for one in held):
+    stored = [referenced(part, source) for source in sources if source.op == "get_attr"]
+    if any(isinstance(tensor, torch.Tensor) and tensor.ndim and not tensor.is_floating_point() for tensor in stored):
         return None  # it is stored as integers
-    if given:
+    if is_passed:
         return _GIVEN
     if not all(map(is_weight, weights)):
         return _CHANGES

@@ -23,7 +23,7 @@ __all__ = ["kept_layers", "method_report", "worst_layers"]
 
 
 _TABLES: Final[Mapping[Any, str]] = {gathered_rows: "aten::embedding", bags_of_rows: "aten::embedding_bag"}
-"""What stands for these, once their rows are stored."""
+"""The functions that stand for these operators, once their rows are stored."""
 
 
 def worst_layers(
@@ -51,18 +51,18 @@ def kept_layers(module: GraphModule, measured: Measured | None, names: Collectio
 def method_report(
     module: GraphModule,
     layers: Mapping[str, Recipe],
-    wanted: Recorded | None,
+    reference: Recorded | None,
     measured: Measured | None,
     kept: Sequence[FloatLayer],
     program: ExportedProgram,
     recipe_of: Callable[[Node], Recipe],
     left: Mapping[str, str],
 ) -> MethodQuantization:
-    """What quantizing did to one method: `module` is the quantized one, `program` the one in float; `layers` are those
-    that had something done to them, `recipe_of` is what any call asks for, `left` is why calls are not annotated."""
+    """The report of one method: `module` is the quantized one, `program` the one in float; `layers` are those that were
+    quantized, `recipe_of` is the recipe of any call, `left` says why calls are not annotated."""
     kept_names = tuple(layer.name for layer in kept)
-    rows = [row for _, part in graph_modules(module) for row in _rows(part, layers, wanted, measured)]
-    stored = {id(held): held for _, part in graph_modules(module) for held in attributes(part).values()}
+    rows = [row for _, part in graph_modules(module) for row in _rows(part, layers, reference, measured)]
+    stored = {id(tensor): tensor for _, part in graph_modules(module) for tensor in attributes(part).values()}
     return MethodQuantization(
         layers=tuple(rows),
         output_sqnr=None if measured is None else measured.outputs,
@@ -78,15 +78,15 @@ def method_report(
 
 
 def _rows(
-    module: GraphModule, layers: Mapping[str, Recipe], wanted: Recorded | None, measured: Measured | None
+    module: GraphModule, layers: Mapping[str, Recipe], reference: Recorded | None, measured: Measured | None
 ) -> Iterator[LayerQuantization]:
-    """Of one graph."""
+    """The rows of one graph."""
     constant = _constant(module)
     alone = {} if measured is None else measured.alone
     for node in module.graph.nodes:
         own = _weights(node, constant) if node.name in layers else []
         if own or alone.get(node.name, math.inf) < math.inf:
-            yield _row(module, node, layers[node.name], own, wanted, measured)
+            yield _row(module, node, layers[node.name], own, reference, measured)
 
 
 def _row(
@@ -94,10 +94,10 @@ def _row(
     node: Node,
     recipe: Recipe,
     leaves: Sequence[Node],
-    wanted: Recorded | None,
+    reference: Recorded | None,
     measured: Measured | None,
 ) -> LayerQuantization:
-    value = None if wanted is None else wanted.values.get(node.name)
+    value = None if reference is None else reference.values.get(node.name)
     known = value is not None and value.numel() > 0
     weights = [referenced(module, leaf) for leaf in leaves]
     return LayerQuantization(
@@ -122,23 +122,23 @@ def _operator(node: Node) -> str:
 
 def _weights(node: Node, constant: Collection[Node]) -> list[Node]:
     """The stored constants behind the weights that a call reads, where these are computed."""
-    found: dict[Node, None] = {}
+    leaves: dict[Node, None] = {}
     gathers = node.target in _TABLES  # its weight is not computed before it, and stands there as it is stored
     todo = [arg for arg in node.all_input_nodes if arg in constant and (gathers or arg.op != "get_attr")]
     while todo:
-        one = todo.pop()
-        if one.op == "get_attr":
-            found[one] = None
-        todo += one.all_input_nodes
-    return list(found)
+        source = todo.pop()
+        if source.op == "get_attr":
+            leaves[source] = None
+        todo += source.all_input_nodes
+    return list(leaves)
 
 
 def _constant(module: GraphModule) -> set[Node]:
-    """What is made of constants alone."""
+    """The nodes that are computed from constants alone."""
     constant: set[Node] = set()
     for node in module.graph.nodes:
-        made = node.op.startswith("call") and node.all_input_nodes and constant.issuperset(node.all_input_nodes)
-        if node.op == "get_attr" or made:
+        is_computed = node.op.startswith("call") and node.all_input_nodes and constant.issuperset(node.all_input_nodes)
+        if node.op == "get_attr" or is_computed:
             constant.add(node)
     return constant
 

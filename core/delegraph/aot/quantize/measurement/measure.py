@@ -1,14 +1,13 @@
-"""What the user's program computes in float, and quantized, on one batch -> how far each layer is off, by itself and in
-all.
+"""The user's program in float and quantized, on one batch -> how far each layer is off, by itself and in all.
 
     float       x ── conv1 ── y1 ── conv2 ── y2
                                                     every call is given the float model's values: what is off there,
     by itself   x ── conv1' ─ y1'   y1 ── conv2' ─ y2'    this layer alone has added
     in all      x ── conv1' ─ y1' ─ conv2' ─ y2''         as it will run
 
-Float is the program as the user gave it, before anything was folded or rewritten, so that what is folded wrongly is
-off. What has no counterpart there, such as a product that an attention was cut into, is compared with what the edited
-module computes in float from the user's values.
+Float is the program as the user gave it, before anything was folded or rewritten, so that wrong folding shows. A call
+that has no counterpart there, such as a product that an attention was cut into, is compared with the value that the
+edited module computes in float from the user's values.
 
 The measure is SQNR, signal to quantization noise, `10 log10(Σ y² / Σ (y - y')²)` in dB: 20 dB is a tenth of the signal
 off, 40 dB a hundredth.
@@ -57,14 +56,14 @@ def recorded(
     inputs: Sequence[Any],
     counterparts: Mapping[str, str],
 ) -> Recorded:
-    """What is computed in float from the flat `inputs`: `model` is the user's program, `functional` the same without
-    mutation, in which `counterparts` are what calls that will be quantized stand for, by name. What has none has the
-    name of a call of `prepared`, which is `functional` edited."""
+    """Values in float for the flat `inputs`: `model` is the user's program, `functional` the same without mutation.
+    `counterparts` maps the name of each call that will be quantized to that of the call of `functional` that it stands
+    for; a call without one is found by its own name in `prepared`, which is `functional` edited."""
     outputs = pytree.tree_leaves(_Run(model, ()).outputs(inputs))
-    with first_inputs(functional) as given:
+    with first_inputs(functional) as body_inputs:
         run = _Run(functional, set(counterparts.values()))
         run.outputs(inputs)
-    entered = {"": inputs, **given}
+    entered = {"": inputs, **body_inputs}
     seen = run.seen | _seen_in_bodies(functional, entered, run)
     values = {name: seen[counterpart] for name, counterpart in counterparts.items() if counterpart in seen}
     parts = counterparts.keys() - values.keys()
@@ -76,33 +75,33 @@ def recorded(
     return Recorded(values, outputs, entered)
 
 
-def measured(module: GraphModule, inputs: Sequence[Any], wanted: Recorded) -> Measured:
+def measured(module: GraphModule, inputs: Sequence[Any], reference: Recorded) -> Measured:
     """Run the quantized `module` twice and compare its calls by name."""
     alone: dict[str, float] = {}
-    for graph, own in _graphs(module, wanted.inputs):
-        run = _Run(graph, wanted.values, instead=wanted.values)
+    for graph, own in _graphs(module, reference.inputs):
+        run = _Run(graph, reference.values, instead=reference.values)
         run.outputs(own)
         alone |= run.alone
-    with first_inputs(module) as given:
-        whole = _Run(module, wanted.values)
+    with first_inputs(module) as body_inputs:
+        whole = _Run(module, reference.values)
         outputs = pytree.tree_leaves(whole.outputs(inputs))
-    seen = whole.seen | _seen_in_bodies(module, given, whole)
-    in_all = {name: sqnr((wanted.values[name], value)) for name, value in seen.items()}
-    pairs = [(one, other) for one, other in zip(wanted.outputs, outputs, strict=True) if _is_float(one)]
+    seen = whole.seen | _seen_in_bodies(module, body_inputs, whole)
+    in_all = {name: sqnr((reference.values[name], value)) for name, value in seen.items()}
+    pairs = [(exact, got) for exact, got in zip(reference.outputs, outputs, strict=True) if _is_float(exact)]
     return Measured(alone, in_all, sqnr(*pairs) if pairs else None)
 
 
 @contextmanager
 def first_inputs(module: GraphModule) -> Iterator[dict[str, Sequence[Any]]]:
-    """By path, what the bodies of `module` that are entered while this is open are given, for the first time."""
-    given: dict[str, Sequence[Any]] = {}
+    """By path, the first inputs of each body of `module` that is entered while this is open."""
+    by_path: dict[str, Sequence[Any]] = {}
     hooks = [
-        body.register_forward_pre_hook(lambda _body, inputs, path=path: given.setdefault(path, inputs) and None)
+        body.register_forward_pre_hook(lambda _body, inputs, path=path: by_path.setdefault(path, inputs) and None)
         for path, body in graph_modules(module)
         if body is not module
     ]
     try:
-        yield given
+        yield by_path
     finally:
         for hook in hooks:
             hook.remove()
@@ -113,10 +112,12 @@ def _graphs(module: GraphModule, inputs: Mapping[str, Sequence[Any]]) -> list[tu
     return [(graph, inputs[path]) for path, graph in graph_modules(module) if path in inputs]
 
 
-def _seen_in_bodies(module: GraphModule, given: Mapping[str, Sequence[Any]], whole: _Run) -> dict[str, torch.Tensor]:
-    """What the calls in the bodies of `module` give, those of the names that are kept of `whole`."""
+def _seen_in_bodies(
+    module: GraphModule, body_inputs: Mapping[str, Sequence[Any]], whole: _Run
+) -> dict[str, torch.Tensor]:
+    """The values of the calls in the bodies of `module`, for the names that `whole` keeps."""
     seen: dict[str, torch.Tensor] = {}
-    for graph, own in _graphs(module, {path: inputs for path, inputs in given.items() if path}):
+    for graph, own in _graphs(module, {path: inputs for path, inputs in body_inputs.items() if path}):
         run = _Run(graph, whole.names)
         run.outputs(own)
         seen |= run.seen
@@ -124,13 +125,13 @@ def _seen_in_bodies(module: GraphModule, given: Mapping[str, Sequence[Any]], who
 
 
 def sqnr(*pairs: tuple[torch.Tensor, torch.Tensor]) -> float:
-    """Of pairs (in float, quantized), all together, in dB; infinite where they are equal: elements that are infinite,
-    or no number, in both count for nothing."""
+    """The SQNR of pairs (in float, quantized), all together, in dB; infinite where they are equal. Elements that are
+    the same infinity, or NaN, in both do not count."""
     signal = noise = 0.0
-    for wanted, got in pairs:
-        exact, off = wanted.double(), wanted.double() - got.double()
+    for expected, actual in pairs:
+        exact, off = expected.double(), expected.double() - actual.double()
         if not torch.isfinite(off.sum()):
-            same = (wanted == got) | (wanted.isnan() & got.isnan())
+            same = (expected == actual) | (expected.isnan() & actual.isnan())
             exact, off = exact.masked_fill(same & ~exact.isfinite(), 0), off.masked_fill(same, 0)
         signal += float(exact.square().sum())
         noise += float(off.square().sum())
@@ -140,8 +141,8 @@ def sqnr(*pairs: tuple[torch.Tensor, torch.Tensor]) -> float:
 
 
 class _Run(Interpreter):
-    """Runs a graph, past its observers, and keeps the values of `names`; where one stands `instead`, that goes on, and
-    is kept how far the call's own is off."""
+    """Runs a graph, past its observers, and keeps the values of `names` in `seen`. Where `instead` has a value for a
+    call, that goes on in place of the call's own, and `alone` gets the SQNR of the call's own."""
 
     def __init__(
         self, module: GraphModule, names: Collection[str], instead: Mapping[str, torch.Tensor] | None = None
@@ -152,19 +153,19 @@ class _Run(Interpreter):
         self.names, self._instead = names, instead or {}
 
     def outputs(self, inputs: Sequence[Any]) -> Any:
-        """Run on the flat inputs. They, and what the module writes into its buffers, are as before afterwards; what is
-        of chance is so in every run alike."""
-        held = [(tensor, tensor.clone()) for tensor in _written(self.module, self.graph)]
-        own = [one.clone() if isinstance(one, torch.Tensor) else one for one in inputs]
+        """Run on the flat inputs. Afterwards they and the module's buffers are as before; random numbers are the same
+        in every run."""
+        buffers = [(tensor, tensor.clone()) for tensor in _written(self.module, self.graph)]
+        own = [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
         with torch.no_grad(), torch.random.fork_rng(devices=()):
             torch.manual_seed(0)
             results = self.run(*own, enable_io_processing=False)
-            for tensor, before in held:
+            for tensor, before in buffers:
                 tensor.copy_(before)
         return results
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """An observer gives what it is given."""
+        """An observer returns its input."""
         return args[0]
 
     def run_node(self, n: Node) -> Any:

@@ -64,7 +64,7 @@ class MethodQuantization:
 
 @dataclass(frozen=True, slots=True)
 class QuantizationReport:
-    """What quantizing did, by method."""
+    """The effects of quantizing, by method."""
 
     methods: Mapping[str, MethodQuantization]
 
@@ -75,7 +75,7 @@ class QuantizationReport:
         return "\n\n".join(str(table) for table in self.tables())
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """HTML for notebooks."""
         return "".join(map(notebook.table, self.tables()))
 
     def print(self) -> None:
@@ -85,12 +85,12 @@ class QuantizationReport:
 
     def tables(self) -> list[Table]:
         """A table for each method, and one more each for its layers that are kept or left in float."""
-        made = []
+        tables = []
         for name, method in self.methods.items():
             kept = _float_table(f"{name}: layers kept in float", method.kept_layers)
             left = _float_table(f"{name}: layers left in float", method.left_float)
-            made += [_table(name, method), *(table for table in (kept, left) if table.rows)]
-        return made
+            tables += [_table(name, method), *(table for table in (kept, left) if table.rows)]
+        return tables
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; an SQNR that is infinite is None."""

@@ -47,7 +47,7 @@ def cut_attention(
 
 @dataclass(frozen=True, slots=True)
 class _Mask:
-    """What is added to the scores, if anything is; whether it hides some, and whether there may be rows that see
+    """The tensor that is added to the scores, if any; whether it hides some, and whether there may be rows that see
     nothing."""
 
     tensor: Node | None = None
@@ -58,7 +58,7 @@ class _Mask:
 def _mask_of(model: GraphModule, node: Node) -> _Mask | None:
     """The mask of a call that can be cut; None of one that cannot."""
     query, key, value, mask, dropout, causal, *_ = schema_arguments(node)
-    heads = {str(_tensor(one).shape[:-2]) for one in (query, key, value)}
+    heads = {str(_tensor(operand).shape[:-2]) for operand in (query, key, value)}
     known = isinstance(_tensor(key).shape[-2], int) and isinstance(_tensor(key).shape[-1], int)
     if annotation_of(node) is not None or dropout or causal or len(heads) > 1 or not known:
         return None
@@ -80,7 +80,7 @@ def _cut(model: GraphModule, node: Node, mask: _Mask) -> None:
     scaled = call(aten.mul.Tensor, query, _tensor(query).shape[-1] ** -0.5 if scale is None else scale)
     scores = call(aten.matmul.default, scaled, call(aten.transpose.int, key, -1, -2))
     bias = mask.tensor
-    if bias is not None and _tensor(bias).dtype == torch.bool:
+    if bias is not None and _tensor(bias).dtype == torch.bool:  # with -inf, a row that sees nothing would be NaN
         bias = call(aten.where.Scalar, bias, 0.0, torch.finfo(dtype).min)
     if bias is not None and _tensor(bias).dtype != dtype:
         bias = call(aten.to.dtype, bias, dtype)

@@ -6,9 +6,9 @@ For training torchao puts its own in the place of that behind a convolution, whi
     y = batch_norm(conv(x, round(w * s)) / s + b)        s = gamma / sqrt(running_var + eps)
 
 with eps 1e-5 and momentum 0.1, whatever they were. Without a gamma, with one of 0, or with channels of groups, that
-fails or gives NaN: such a norm it does not get to see (`is_misjudged`), which stays behind the convolution. Trained,
-what was scaled is conv(x, round(w * s), b'), where b' is what follows the convolution, done to zeros. torchao finds it
-by exporting a hundred patterns, which takes a quarter of a minute.
+fails or gives NaN: such norms are hidden from it (`is_misjudged`) and stay behind the convolution. After training the
+scaled one is folded into conv(x, round(w * s), b'), where b' is the calls behind the convolution applied to zeros.
+torchao would find it by exporting a hundred patterns, which takes a quarter of a minute.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _VARIANCE, _TRAINS = 4, 5
 _CONVOLUTIONS: Final = frozenset(
     {aten.conv1d.default, aten.conv2d.default, aten.conv_transpose1d.default, aten.conv_transpose2d.input}
 )
-"""What torchao scales."""
+"""Convolutions whose weights torchao scales."""
 
 
 def is_misjudged(module: GraphModule, convolution: Node, norm: Node) -> bool:
@@ -55,7 +55,7 @@ def is_misjudged(module: GraphModule, convolution: Node, norm: Node) -> bool:
 
 
 def remember_numbers(graph: Graph) -> None:
-    """To be called before torchao edits `graph`."""
+    """Note the numbers of each batch norm in its meta, before torchao edits `graph`."""
     for norm in _batch_norms(graph):
         norm.meta[_NUMBERS] = norm.args[_TRAINS:]
 
@@ -117,6 +117,7 @@ def _fold(module: GraphModule, convolution: Node, norm: Node) -> None:
     args: list[Any] = [*convolution.args, None][: max(3, len(convolution.args))]
     weight = _unrounded(args[1])
     folded = constant_value(module, weight)
+    # the bias is what the calls behind the convolution make of zeros
     zeros = folded.new_zeros(1, norm.meta["val"].shape[1], *[1] * (folded.ndim - 2))
     bias = constant_value(module, norm, {convolution: zeros}).flatten()
     path = str(weight.args[0].target).rpartition(".")[0]
@@ -136,10 +137,10 @@ def _fold(module: GraphModule, convolution: Node, norm: Node) -> None:
 
 
 def _unrounded(value: Any) -> Any:
-    """What is rounded where a call takes it, which is what torchao calls a module for."""
+    """The value that is rounded before a call takes it (torchao calls a module to round it), or `value` itself."""
     return value.args[0] if value.op == "call_module" else value
 
 
 def _source(value: Any) -> Any:
-    """What a call makes something of."""
+    """The first argument of a call."""
     return value.args[0] if isinstance(value, Node) and value.args else None

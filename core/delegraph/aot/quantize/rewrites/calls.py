@@ -14,12 +14,12 @@ Caller: TypeAlias = Callable[..., Node]
 
 
 def calls_before(node: Node) -> Caller:
-    """What makes calls before `node`."""
+    """A function that adds a call before `node`, with its `val`."""
 
     def call(target: Any, *args: Any) -> Node:
         with node.graph.inserting_before(node):
             new = node.graph.call_function(target, args)
-        values = [one.meta["val"] if isinstance(one, Node) else one for one in args]
+        values = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in args]
         new.meta = {**node.meta, "val": target(*values)}
         return new
 

@@ -26,12 +26,12 @@ __all__ = ["cells_as_layers"]
 aten = torch.ops.aten
 
 
-def cells_as_layers(module: GraphModule, wanted: Callable[[Node], bool]) -> None:
-    """Edit `module`: the calls that are `wanted`."""
+def cells_as_layers(module: GraphModule, filter_fn: Callable[[Node], bool]) -> None:
+    """Edit `module`: the calls that `filter_fn` accepts."""
     for node in list(module.graph.nodes):
-        made = _PARTS.get(node.target)
-        if made is not None and wanted(node) and _has_weights(node):
-            _replace(node, made(calls_before(node), *schema_arguments(node)))
+        parts = _PARTS.get(node.target)
+        if parts is not None and filter_fn(node) and _has_weights(node):
+            _replace(node, parts(calls_before(node), *schema_arguments(node)))
     module.graph.eliminate_dead_code()
     module.recompile()
 
@@ -39,14 +39,14 @@ def cells_as_layers(module: GraphModule, wanted: Callable[[Node], bool]) -> None
 def _has_weights(node: Node) -> bool:
     """Whether what it multiplies by is the model's, and what is multiplied is not."""
     x, _, *rest = schema_arguments(node)
-    weights = [one for one in rest if isinstance(one, Node)]
+    weights = [argument for argument in rest if isinstance(argument, Node)]
     return is_float_tensor(x) and not is_weight(x) and all(map(is_weight, weights))
 
 
 def _replace(node: Node, results: Sequence[Node]) -> None:
-    """Let `results` stand for what `node` gives, under the names of that, which what is measured goes by."""
-    given = {user.args[1]: user for user in node.users} if len(results) > 1 else {0: node}
-    for index, old in given.items():
+    """Let `results` stand for the results of `node`, under their names: measuring goes by names."""
+    replaced = {user.args[1]: user for user in node.users} if len(results) > 1 else {0: node}
+    for index, old in replaced.items():
         old.replace_all_uses_with(results[index])  # type: ignore[index]  # a number
         node.graph.erase_node(old)
         results[index].name = old.name  # type: ignore[index]
@@ -71,8 +71,8 @@ def _gru(call: Caller, x: Node, h: Node, w: Node, u: Node, b: Any = None, d: Any
     of_x = _parts(call, call(aten.linear.default, x, w, b), 3)
     of_h = _parts(call, call(aten.linear.default, h, u, d), 3)
     reset, keep = (
-        call(aten.sigmoid.default, call(aten.add.Tensor, one, other))
-        for one, other in zip(of_x[:2], of_h[:2], strict=True)
+        call(aten.sigmoid.default, call(aten.add.Tensor, from_x, from_h))
+        for from_x, from_h in zip(of_x[:2], of_h[:2], strict=True)
     )
     new = call(aten.tanh.default, call(aten.add.Tensor, of_x[2], call(aten.mul.Tensor, reset, of_h[2])))
     return [call(aten.add.Tensor, new, call(aten.mul.Tensor, keep, call(aten.sub.Tensor, h, new)))]

@@ -31,7 +31,7 @@ __all__ = ["fold_norms", "is_over_channels", "join_norms", "part_norms"]
 aten = torch.ops.aten
 
 _APART: Final = "delegraph.apart"
-"""What the meta of an alias has that stands before a batch norm."""
+"""The key in the meta of an alias that stands before a batch norm."""
 
 _TRAINS, _EPS = 5, 7
 """Which arguments of `aten::batch_norm` these are."""
@@ -44,24 +44,24 @@ def fold_norms(module: GraphModule) -> dict[str, str]:
         layer = norm.args[0]
         layers = _normed_alike(layer, norm) if isinstance(layer, Node) and norm.users else []
         if layers:
-            _fold(module, layers, norm)
-        for one in layers:
-            (own,) = one.users
-            own.replace_all_uses_with(one)
-            become[one.name] = own.name
-            module.graph.erase_node(own)
+            _fold(module, layers, norm)  # once: they share the weight
+        for folded in layers:
+            (behind,) = folded.users
+            behind.replace_all_uses_with(folded)
+            become[folded.name] = behind.name
+            module.graph.erase_node(behind)
     module.recompile()
     return become
 
 
 def part_norms(
-    module: GraphModule, wanted: Callable[[GraphModule, Node, Node], bool] = lambda module, layer, norm: True
+    module: GraphModule, filter_fn: Callable[[GraphModule, Node, Node], bool] = lambda module, layer, norm: True
 ) -> None:
-    """Put an alias between each layer and the norm behind it that are `wanted`, until `join_norms`."""
+    """Put an alias between each layer and the norm behind it that `filter_fn` accepts, until `join_norms`."""
     graph = module.graph
     for norm in _batch_norms(graph):
         layer: Any = norm.args[0]
-        if channel_dim(layer) is not None and wanted(module, layer, norm):
+        if channel_dim(layer) is not None and filter_fn(module, layer, norm):
             with graph.inserting_before(norm):
                 apart = graph.call_function(aten.alias.default, (layer,))
             apart.meta = {"val": layer.meta["val"], _APART: True}
@@ -82,18 +82,18 @@ def _batch_norms(graph: Graph) -> list[Node]:
 
 
 def _normed_alike(layer: Node, norm: Node) -> list[Node]:
-    """All layers of the same weight and bias, each of which such a norm alone reads; none if one of them is not, or the
-    norm's numbers are not constants."""
+    """All layers with the weight and bias of `layer`, if a norm with the numbers of `norm` is the one reader of each;
+    none if it is not, or if the numbers are no constants."""
     if channel_dim(layer) is None or layer.kwargs or norm.args[_TRAINS] or not is_over_channels(layer, norm):
         return []
     weight, bias, numbers = layer.args[1], _bias(layer), norm.args[1:5]
-    held = [one for one in (weight, bias, *numbers) if one is not None]
-    if None in numbers[2:] or not all(isinstance(one, Node) and one.op == "get_attr" for one in held):
+    operands = [operand for operand in (weight, bias, *numbers) if operand is not None]
+    if None in numbers[2:] or not all(isinstance(operand, Node) and operand.op == "get_attr" for operand in operands):
         return []
-    if any(is_written(one) for one in held if isinstance(one, Node)):
+    if any(is_written(operand) for operand in operands if isinstance(operand, Node)):
         return []
-    layers = list(dict.fromkeys(user for one in (weight, bias) if isinstance(one, Node) for user in one.users))
-    return layers if all(_is_alike(one, layer, norm) for one in layers) else []
+    layers = list(dict.fromkeys(user for value in (weight, bias) if isinstance(value, Node) for user in value.users))
+    return layers if all(_is_alike(reader, layer, norm) for reader in layers) else []
 
 
 def is_over_channels(layer: Node, norm: Node) -> bool:
@@ -103,11 +103,13 @@ def is_over_channels(layer: Node, norm: Node) -> bool:
     return bool(value.ndim == weight.ndim and norm.meta["val"].ndim == value.ndim)
 
 
-def _is_alike(one: Node, layer: Node, norm: Node) -> bool:
-    if one.target is not layer.target or one.kwargs or (one.args[1], _bias(one)) != (layer.args[1], _bias(layer)):
+def _is_alike(reader: Node, layer: Node, norm: Node) -> bool:
+    if reader.target is not layer.target or reader.kwargs:
         return False
-    users = [*one.users]
-    return len(users) == 1 and users[0].target is norm.target and users[0].args == (one, *norm.args[1:])
+    if reader.args[1] != layer.args[1] or _bias(reader) != _bias(layer):
+        return False
+    users = [*reader.users]
+    return len(users) == 1 and users[0].target is norm.target and users[0].args == (reader, *norm.args[1:])
 
 
 def _bias(layer: Node) -> Any:
@@ -119,12 +121,12 @@ def _fold(module: GraphModule, layers: Sequence[Node], norm: Node) -> None:
     layer = layers[0]
     weight: Any = layer.args[1]
     bias, eps = _bias(layer), float(norm.args[_EPS])  # type: ignore[arg-type]  # a number
-    held: torch.Tensor = referenced(module, weight)
-    mean, variance = (_number(module, one, 0) for one in norm.args[3:5])
-    gamma, beta, shift = (_number(module, *one) for one in ((norm.args[1], 1), (norm.args[2], 0), (bias, 0)))
+    tensor: torch.Tensor = referenced(module, weight)
+    mean, variance = (_number(module, argument, 0) for argument in norm.args[3:5])
+    gamma, beta, shift = (_number(module, *pair) for pair in ((norm.args[1], 1), (norm.args[2], 0), (bias, 0)))
     scale = gamma / torch.sqrt(variance + eps)
-    _put(module, weight, (held.detach().double() * _by_channel(scale, layer)).to(held.dtype))
-    folded = ((shift - mean) * scale + beta).to(held.dtype)
+    _put(module, weight, (tensor.detach().double() * _by_channel(scale, layer)).to(tensor.dtype))
+    folded = ((shift - mean) * scale + beta).to(tensor.dtype)
     if bias is not None:
         _put(module, bias, folded)
         return
@@ -133,16 +135,16 @@ def _fold(module: GraphModule, layers: Sequence[Node], norm: Node) -> None:
     with module.graph.inserting_after(weight):
         bias = module.graph.get_attr(name)
     bias.meta["val"] = weight.meta["val"].new_empty(folded.shape)
-    for one in layers:
-        one.args = (*one.args[:2], bias, *one.args[3:])
+    for reader in layers:
+        reader.args = (*reader.args[:2], bias, *reader.args[3:])
 
 
-def _number(module: GraphModule, given: Any, otherwise: float) -> torch.Tensor:
-    """What a norm or layer has for each channel."""
-    if given is None:
+def _number(module: GraphModule, argument: Any, otherwise: float) -> torch.Tensor:
+    """The numbers that a norm or layer has for each channel, in float64."""
+    if argument is None:
         return torch.tensor(otherwise, dtype=torch.float64)
-    held: torch.Tensor = referenced(module, given)
-    return held.detach().double()
+    tensor: torch.Tensor = referenced(module, argument)
+    return tensor.detach().double()
 
 
 def _by_channel(scale: torch.Tensor, layer: Node) -> torch.Tensor:
@@ -152,13 +154,14 @@ def _by_channel(scale: torch.Tensor, layer: Node) -> torch.Tensor:
     if not channel_dim(layer):
         return scale.view(-1, 1, *ones)
     groups = scale.numel() // weight.shape[1]
+    # (groups, channels of a group) -> a row for each input, those of its group's channels
     of_inputs = scale.view(groups, -1).repeat_interleave(weight.shape[0] // groups, 0)
     return of_inputs.view(weight.shape[0], -1, *ones)
 
 
-def _put(module: GraphModule, held: Node, value: torch.Tensor) -> None:
-    """Let what `module` has under this name be `value`: the model's own tensor stays what it is."""
-    path, _, attribute = str(held.target).rpartition(".")
+def _put(module: GraphModule, node: Node, value: torch.Tensor) -> None:
+    """Let the attribute of `module` that `node` reads be `value`: the model's own tensor stays as it is."""
+    path, _, attribute = str(node.target).rpartition(".")
     owner = module.get_submodule(path)
     delattr(owner, attribute)
     owner.register_parameter(attribute, torch.nn.Parameter(value, requires_grad=False))

@@ -10,8 +10,8 @@
     p = einsum("bsi,ihk->bshk", x, H)   p = unflatten(linear(x, H as (h * k, i)), -1, [h, k])
     p = einsum("bsi,oi->bos", x, E)     p = permute(linear(x, E), [0, 2, 1])
 
-The parameter stays what it is, which training changes and files name; that it is transposed is folded into what is
-stored of it.
+The parameter stays as it is, since training changes it and files name it; the transposition is folded into the codes
+that are stored of it.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class _Product:
     beta: float = 1
 
 
-def products_as_layers(module: GraphModule, wanted: Callable[[Node], bool]) -> None:
-    """Edit `module`: the calls that are `wanted` keep their names."""
+def products_as_layers(module: GraphModule, filter_fn: Callable[[Node], bool]) -> None:
+    """Edit `module`: the calls that `filter_fn` accepts, which keep their names."""
     for node in list(module.graph.nodes):
-        if node.target is aten.einsum.default and wanted(node):
+        if node.target is aten.einsum.default and filter_fn(node):
             _sum_with_a_matrix(node)
         product = _product(node)
-        if product is not None and wanted(node) and _is_layer(product):
+        if product is not None and filter_fn(node) and _is_layer(product):
             _become_layer(module.graph, node, product)
     module.recompile()
 
@@ -74,8 +74,9 @@ def _product(node: Node) -> _Product | None:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """Letters of an einsum of values and a weight. The values' other ones, what is summed, in the order of the values,
-    and the weight's other ones, in the order of the result; and of each operand and the result all."""
+    """Letters of an einsum of values and a weight: all of each operand (`values`, `weight`) and of the `result`; the
+    `summed` ones, in the order of the values; and the others of the values (`rows`) and of the weight (`free`), in the
+    order of the result."""
 
     values: str
     weight: str
@@ -86,19 +87,20 @@ class _Sum:
 
 
 def _sum_of(equation: str, dims: int) -> _Sum | None:
-    """Of `…i,oi->…o`, `…i,ihk->…hk`, `…hk,hko->…o`, `bsi,ihk->bhsk`, for values of so many dims; None of an equation
-    that is no such sum: one that multiplies element by element, or sums what one operand alone has."""
+    """The letters of `…i,oi->…o`, `…i,ihk->…hk`, `…hk,hko->…o`, `bsi,ihk->bhsk`, for values of `dims` dims; None of
+    an equation that multiplies element by element, or sums a letter that one operand alone has."""
     operands, arrow, result = equation.replace(" ", "").replace("...", ".").partition("->")
     values, comma, weight = operands.partition(",")
+    # Greek letters stand for the dims of the ellipsis: an equation has Latin ones
     named = [chr(0x3B1 + place) for place in range(dims - len(values.replace(".", "")))]
-    values, result = (one.replace(".", "".join(named)) for one in (values, result))
+    values, result = (letters.replace(".", "".join(named)) for letters in (values, result))
     summed = "".join(letter for letter in values if letter in weight)
     rows = "".join(letter for letter in result if letter in values)
     free = "".join(letter for letter in result if letter in weight)
     fits = arrow and comma and summed and free and len(values) == dims and "." not in weight
-    apart = all(len({*one}) == len(one) for one in (values, weight, result))
+    apart = all(len({*letters}) == len(letters) for letters in (values, weight, result))
     parts = ((values, rows + summed), (weight, free + summed), (result, rows + free))
-    whole = all(sorted(one) == sorted(own) for one, own in parts)
+    whole = all(sorted(letters) == sorted(expected) for letters, expected in parts)
     return _Sum(values, weight, result, rows, summed, free) if fits and apart and whole else None
 
 
@@ -112,7 +114,7 @@ def _sum_with_a_matrix(node: Node) -> None:
     if dims is None or not dims.rows:
         return
     sizes = [weight.meta["val"].shape[place] for place in _places(dims.weight, dims.free + dims.summed)]
-    outputs, inputs = (prod(one) for one in (sizes[: len(dims.free)], sizes[len(dims.free) :]))
+    outputs, inputs = (prod(group) for group in (sizes[: len(dims.free)], sizes[len(dims.free) :]))
     if inputs == 1 or inputs != prod(x.meta["val"].shape[place] for place in _places(dims.values, dims.summed)):
         return  # angles of positions, or values that are broadcast
     call = calls_before(node)
@@ -120,6 +122,7 @@ def _sum_with_a_matrix(node: Node) -> None:
     matrix = turned if len(sizes) == 2 else call(aten.reshape.default, turned, [outputs, inputs])
     x = _in_order(call, x, dims.values, dims.rows + dims.summed)
     values = call(aten.flatten.using_ints, x, -len(dims.summed), -1) if len(dims.summed) > 1 else x
+    # the last step becomes `node` itself, which keeps its name
     steps: list[tuple[Any, tuple[Any, ...]]] = [(aten.linear.default, (matrix,))]
     if len(dims.free) > 1:
         steps.append((aten.unflatten.int, (-1, sizes[: len(dims.free)])))
@@ -131,15 +134,15 @@ def _sum_with_a_matrix(node: Node) -> None:
     node.args, node.kwargs = (values, *args), {}
 
 
-def _in_order(call: Caller, value: Node, letters: str, wanted: str) -> Node:
-    if letters == wanted:
+def _in_order(call: Caller, value: Node, letters: str, order: str) -> Node:
+    if letters == order:
         return value
     source = transposed_source(value) if len(letters) == 2 and is_weight(value) else None
-    return source or call(aten.permute.default, value, _places(letters, wanted))
+    return source or call(aten.permute.default, value, _places(letters, order))
 
 
-def _places(letters: str, wanted: str) -> list[int]:
-    return [letters.index(letter) for letter in wanted]
+def _places(letters: str, order: str) -> list[int]:
+    return [letters.index(letter) for letter in order]
 
 
 def _is_layer(product: _Product) -> bool:

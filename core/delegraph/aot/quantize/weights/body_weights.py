@@ -48,7 +48,7 @@ def weights_into_bodies(module: GraphModule, path: str = "") -> None:
 
 
 def weights_out_of_bodies(module: GraphModule) -> None:
-    """Edit `module`: its bodies are given what they have."""
+    """Edit `module`: the tensors that its bodies have become operands of their calls."""
     for call in _calls(module.graph):
         entered = list(_entered(module, call).values())
         for body in entered:
@@ -63,15 +63,15 @@ def _calls(graph: Graph) -> list[Node]:
 
 def _entered(module: GraphModule, call: Node) -> dict[str, GraphModule]:
     """The bodies of a call, by name."""
-    held = bodies(module)
+    by_name = bodies(module)
     targets = [str(arg.target) for arg in call.args if isinstance(arg, Node) and arg.op == "get_attr"]
-    return {target: held[target] for target in targets if target in held}
+    return {target: by_name[target] for target in targets if target in by_name}
 
 
 def _operands(call: Node) -> Sequence[Any]:
     """Values, and numbers."""
-    given: Any = call.args[CONTROL_FLOW[call.target] :]
-    return given[0] if given else ()
+    rest: Any = call.args[CONTROL_FLOW[call.target] :]
+    return rest[0] if rest else ()
 
 
 def _set_operands(call: Node, operands: Sequence[Any]) -> None:
@@ -82,7 +82,7 @@ def _set_operands(call: Node, operands: Sequence[Any]) -> None:
 
 
 def _behind_placeholders(graph: Graph) -> Node:
-    """What stands behind all placeholders, which torchao rounds where they stand."""
+    """The first node behind all placeholders, which are moved to the front: torchao rounds them where they stand."""
     first: Node = next(node for node in graph.nodes if node.op != "placeholder")
     for placeholder in graph.find_nodes(op="placeholder"):
         first.prepend(placeholder)
@@ -98,7 +98,7 @@ def _part_bodies(module: GraphModule) -> None:
     for call in _calls(module.graph):
         for position, reference in enumerate(call.args):
             name = str(reference.target) if isinstance(reference, Node) else ""
-            if name in seen:
+            if name in seen:  # two calls of one body may be given other weights
                 copied = f"{name}_{len(seen)}"
                 module.add_module(copied, copy.deepcopy(module.get_submodule(name)))
                 with module.graph.inserting_before(call):
@@ -110,12 +110,12 @@ def _part_bodies(module: GraphModule) -> None:
 
 def _give(module: GraphModule, call: Node, entered: Sequence[GraphModule]) -> None:
     operands = _operands(call)
-    weights = {one: referenced(module, one) for one in operands if _is_weight(one)}
+    weights = {value: referenced(module, value) for value in operands if _is_weight(value)}
     for body in entered:
         placeholders = body.graph.find_nodes(op="placeholder")
         for operand, placeholder in zip(operands, placeholders[len(placeholders) - len(operands) :], strict=True):
             if operand in weights:
-                if placeholder.users:
+                if placeholder.users:  # a branch that does not read the weight needs none
                     _hold(body, placeholder, str(operand.target), weights[operand])
                 body.graph.erase_node(placeholder)
         body.recompile()
@@ -132,9 +132,9 @@ def _hold(body: GraphModule, placeholder: Node, name: str, tensor: torch.Tensor)
     path, _, attribute = name.rpartition(".")
     register(owner_of(body, path), attribute, tensor)
     with body.graph.inserting_before(_behind_placeholders(body.graph)):
-        held = body.graph.get_attr(name)
-    held.meta = dict(placeholder.meta)
-    placeholder.replace_all_uses_with(held)
+        reference = body.graph.get_attr(name)
+    reference.meta = dict(placeholder.meta)
+    placeholder.replace_all_uses_with(reference)
 
 
 def _name_calls(body: GraphModule, name: str, call: Node) -> None:
@@ -163,34 +163,34 @@ def _modules(weights: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def _take(module: GraphModule, call: Node, entered: Sequence[GraphModule]) -> None:
-    held = {
-        id(tensor): (str(node.target), tensor, node)
+    weights = {
+        id(tensor): (str(node.target), tensor, node)  # by identity: what two bodies share is one operand
         for body in entered
         for node in body.graph.find_nodes(op="get_attr")
         if isinstance(tensor := referenced(body, node), torch.Tensor)
     }
     operands = []
     with module.graph.inserting_before(call):
-        for name, tensor, node in held.values():
+        for name, tensor, node in weights.values():
             operand = module.graph.get_attr(_name_of(module, name, tensor))
             operand.meta = dict(node.meta)
             operands.append(operand)
     _set_operands(call, [*_operands(call), *operands])
     for body in entered:
-        _let_go(body, held)
+        _let_go(body, weights)
 
 
-def _let_go(body: GraphModule, held: Mapping[int, tuple[str, torch.Tensor, Node]]) -> None:
+def _let_go(body: GraphModule, weights: Mapping[int, tuple[str, torch.Tensor, Node]]) -> None:
     """Let `body` be given these, by `id`, in this order, and have no tensors of its own."""
     graph = body.graph
-    given: dict[int, Node] = {}
+    placeholders: dict[int, Node] = {}
     with graph.inserting_before(_behind_placeholders(graph)):
-        for key, (name, _, node) in held.items():
-            given[key] = graph.placeholder(name.replace(".", "_"))
-            given[key].target = given[key].name  # which no other has
-            given[key].meta = dict(node.meta)
+        for key, (name, _, node) in weights.items():
+            placeholders[key] = graph.placeholder(name.replace(".", "_"))
+            placeholders[key].target = placeholders[key].name  # which no other has
+            placeholders[key].meta = dict(node.meta)
     for node in graph.find_nodes(op="get_attr"):
-        placeholder = given.get(id(referenced(body, node)))
+        placeholder = placeholders.get(id(referenced(body, node)))
         if placeholder is not None:
             node.replace_all_uses_with(placeholder)
             graph.erase_node(node)

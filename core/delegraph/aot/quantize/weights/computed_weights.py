@@ -4,10 +4,10 @@
         w = _weight_norm(v, g)           y = linear(x, weight, b)
         y = linear(x, w, b)
 
-So every recipe and quantizer finds a weight. Its name is that of the largest one that it is computed from, and its
-place, where nothing else reads that. Where the file would be larger, since something else does, or since what is
-computed is larger than what from (`a @ b` of low rank), the computation stays: to store its result is what quantizers
-may do, and recipes for weights alone do not.
+So every recipe and quantizer finds a weight. It gets the name of the largest parameter that it is computed from, and
+takes its place if nothing else reads that one. The computation stays where the file would grow: where something else
+reads the parameters too, or the result is larger than they are (`a @ b` of low rank). Quantizers may still store such
+a result; recipes for weights alone do not.
 """
 
 from __future__ import annotations
@@ -31,32 +31,33 @@ __all__ = ["behind", "constant_value", "fold_computed_weights", "weights_of"]
 aten = torch.ops.aten
 
 
-def fold_computed_weights(module: GraphModule, wanted: Callable[[Node], bool]) -> None:
-    """Edit `module`, and the bodies in it: of the layers that are `wanted`."""
+def fold_computed_weights(module: GraphModule, filter_fn: Callable[[Node], bool]) -> None:
+    """Edit `module`, and the bodies in it: the weights of the layers that `filter_fn` accepts."""
     parts = [part for _, part in graph_modules(module)]
     for part in parts:
         _drop_idle(part)
-    read = {part: _weights_read(part, wanted) for part in parts}
+    read = {part: _weights_read(part, filter_fn) for part in parts}
+    # sources that other calls read stay in the file, whatever is folded
     still = {id(source) for part in parts for source in _still_read(part, read[part])}
-    computed = [(part, dict.fromkeys(one for own in read[part].values() for one in own)) for part in parts]
+    computed = [(part, dict.fromkeys(weight for own in read[part].values() for weight in own)) for part in parts]
     for family in _families(_Computed(part, node) for part, nodes in computed for node in nodes):
-        freed = {id(source): source.nbytes for one in family for source in one.sources.values()}
-        made = {one.key: one for one in family}
-        if sum(one.nbytes for one in made.values()) <= sum(freed[source] for source in freed.keys() - still):
-            _fold(family, {key: one.value() for key, one in made.items()}, still)
+        freed = {id(source): source.nbytes for weight in family for source in weight.sources.values()}
+        distinct = {weight.key: weight for weight in family}  # the same computation twice is stored once
+        if sum(weight.nbytes for weight in distinct.values()) <= sum(freed[source] for source in freed.keys() - still):
+            _fold(family, {key: weight.value() for key, weight in distinct.items()}, still)
     for part in parts:
         part.graph.eliminate_dead_code()
         part.recompile()
 
 
 def weights_of(node: Node) -> list[Node]:
-    """What a layer reads as its weights: one, or those of a recurrent layer."""
+    """The weights that a layer reads: one, or those of a recurrent layer."""
     argument = node.args[WEIGHTS[operator_name(node)].argument]
-    return [one for one in _listed(argument) if isinstance(one, Node)]
+    return [weight for weight in _listed(argument) if isinstance(weight, Node)]
 
 
 def constant_value(module: torch.nn.Module, value: Node, known: Mapping[Node, torch.Tensor] | None = None) -> Any:
-    """What is computed from constants of `module`'s, and from what is `known`."""
+    """The content of `value`, computed from constants of `module` and from the values that are `known`."""
     done: dict[Node, Any] = dict(known or {})
 
     def value_of(node: Node) -> Any:
@@ -72,7 +73,8 @@ def constant_value(module: torch.nn.Module, value: Node, known: Mapping[Node, to
 
 
 def behind(nodes: Iterable[Node], without: Callable[[Node], Sequence[Node]] = lambda node: ()) -> Iterator[Node]:
-    """These, and what they are computed from, each once: but for what a node is to be seen `without`."""
+    """These nodes and all that they are computed from, each once; the inputs that `without` gives of a node are not
+    followed."""
     todo = list(nodes)
     seen = set(todo)
     while todo:
@@ -108,13 +110,13 @@ def _drop_idle(part: GraphModule) -> None:
             part.graph.erase_node(node)
 
 
-def _weights_read(part: GraphModule, wanted: Callable[[Node], bool]) -> dict[Node, list[Node]]:
-    """What layers read as weights, and as a bias, that is computed."""
+def _weights_read(part: GraphModule, filter_fn: Callable[[Node], bool]) -> dict[Node, list[Node]]:
+    """The computed weights, and biases, that each layer reads."""
     layers = filter(is_layer, part.graph.nodes)
     return {
         node: list(filter(_is_computed, [*weights_of(node), *(() if channel_dim(node) is None else node.args[2:3])]))
         for node in layers
-        if wanted(node)
+        if filter_fn(node)
     }
 
 
@@ -126,17 +128,17 @@ def _still_read(part: GraphModule, read: Mapping[Node, Sequence[Node]]) -> Itera
 
     ends = [node for node in part.graph.nodes if node.op == "output" or node.is_impure()]
     for node in behind(ends, stored):
-        if node.op == "get_attr" and isinstance(held := referenced(part, node), torch.Tensor):
-            yield held
+        if node.op == "get_attr" and isinstance(tensor := referenced(part, node), torch.Tensor):
+            yield tensor
 
 
 def _fold(family: Iterable[_Computed], values: Mapping[object, torch.nn.Parameter], still: Container[int]) -> None:
     names: dict[tuple[GraphModule, object], str] = {}
-    for one in family:
-        place = one.part, one.key
+    for weight in family:
+        place = weight.part, weight.key
         if place not in names:
-            names[place] = one.held(values[one.key], still)
-        one.read(names[place])
+            names[place] = weight.store(values[weight.key], still)
+        weight.read(names[place])
 
 
 class _Computed:
@@ -144,13 +146,13 @@ class _Computed:
 
     def __init__(self, part: GraphModule, node: Node) -> None:
         self.part, self.node = part, node
-        leaves = sorted(str(one.target) for one in behind([node]) if one.op == "get_attr")
+        leaves = sorted(str(source.target) for source in behind([node]) if source.op == "get_attr")
         self.sources: dict[str, torch.Tensor] = {name: attrgetter(name)(part) for name in leaves}
         self.key = _key(part, node, {})
 
     @property
     def nbytes(self) -> int:
-        """What it takes, about, as it will be stored: a byte and a scale for each row; a bias as it is."""
+        """About how many bytes it takes as it will be stored: a byte each and a scale for each row; a bias as it is."""
         value: torch.Tensor = self.node.meta["val"]
         return value.numel() + 4 * value.shape[0] if value.ndim > 1 else value.nbytes
 
@@ -158,9 +160,8 @@ class _Computed:
         """Its content."""
         return torch.nn.Parameter(constant_value(self.part, self.node).contiguous(), requires_grad=False)
 
-    def held(self, constant: torch.nn.Parameter, still: Container[int]) -> str:
-        """Let its graph's module have `constant`, in the place of its largest source unless that is `still` read; the
-        name there."""
+    def store(self, constant: torch.nn.Parameter, still: Container[int]) -> str:
+        """Put `constant` into the module, in the place of the largest source unless that is `still` read; its name."""
         largest = max(self.sources, key=lambda name: self.sources[name].numel())
         name = parameter_name(largest)
         source = self.sources.get(name)
@@ -173,17 +174,17 @@ class _Computed:
     def read(self, name: str) -> None:
         """Let the constant of this name stand for it."""
         with self.part.graph.inserting_before(self.node):
-            held = self.part.graph.get_attr(name)
-        held.meta = {**self.node.meta, "val": self.node.meta["val"].contiguous()}
-        self.node.replace_all_uses_with(held)
+            constant = self.part.graph.get_attr(name)
+        constant.meta = {**self.node.meta, "val": self.node.meta["val"].contiguous()}
+        self.node.replace_all_uses_with(constant)
 
 
-def _families(found: Iterable[_Computed]) -> list[list[_Computed]]:
-    """Those together that are computed from the same ones."""
+def _families(computed: Iterable[_Computed]) -> list[list[_Computed]]:
+    """Computed weights in groups: two that share a source, directly or through others, are in the same one."""
     families: list[tuple[list[_Computed], set[int]]] = []
-    for one in found:
-        members, sources = [one], set(map(id, one.sources.values()))
-        for family in [family for family in families if family[1] & sources]:
+    for weight in computed:
+        members, sources = [weight], set(map(id, weight.sources.values()))
+        for family in [family for family in families if family[1] & sources]:  # merge those that share a source
             families.remove(family)
             members, sources = family[0] + members, family[1] | sources
         families.append((members, sources))
@@ -198,7 +199,7 @@ def _key(part: GraphModule, value: Any, done: dict[Node, object]) -> object:
             done[value] = id(referenced(part, value)) if value.op == "get_attr" else _key(part, parts, done)
         return done[value]
     if isinstance(value, list | tuple):
-        return tuple(_key(part, one, done) for one in value)
+        return tuple(_key(part, item, done) for item in value)
     if isinstance(value, Mapping):
-        return tuple((name, _key(part, one, done)) for name, one in value.items())
+        return tuple((name, _key(part, item, done)) for name, item in value.items())
     return type(value), value

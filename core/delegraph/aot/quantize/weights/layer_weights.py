@@ -57,8 +57,8 @@ WEIGHTS: Final[Mapping[str, LayerWeight]] = {
 
 
 def channel_dim(node: Node) -> int | None:
-    """Of a linear layer or convolution, which takes a value and its weight, the dim of the weight that the channels of
-    the result are: 0, or 1 of a transposed one. None of another call."""
+    """The dim of the weight of a linear layer or convolution that stands for the channels of the result: 0, or 1 of a
+    transposed convolution. None of another call."""
     layer = _PRODUCTS.get(operator_name(node))
     return None if layer is None else layer.channels
 
@@ -77,7 +77,7 @@ def is_layer(node: Node) -> bool:
 
 
 def transposed_source(view: Any) -> Node | None:
-    """What a value is a view of with its last two dims swapped, however that is said; None of another value."""
+    """The value that `view` shows with its last two dims swapped, by `t`, `mT`, `permute` or others; else None."""
     if not isinstance(view, Node) or view.op != "call_function" or not getattr(view.target, "is_view", False):
         return None
     (source,) = view.all_input_nodes

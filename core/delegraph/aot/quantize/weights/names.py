@@ -73,20 +73,20 @@ def parameter_name(kept: str) -> str:
 _PARAMETRIZED: Final = re.compile(r"\bparametrizations\.(\w+)\.original\d*$")
 
 _PARTS: Final = ("", "_scales", "_zero_points")
-"""What the first arguments of a dequantize call are, behind the integers' dtype."""
+"""The ends of the names of the first three arguments of a dequantize call, behind the integers' dtype."""
 _NUMBERED: Final = re.compile(r"_(frozen_param|scale_|zero_point_)\d+")
 
 
 def _weight_of(node: Node) -> tuple[str, str] | None:
-    """Of a dequantize call, the module whose call reads it, and as which of its parameters."""
+    """The module whose call reads `node`, a dequantize call, and the parameter as which it does; else None."""
     if not isinstance(node.target, OpOverload) or not node.target.name().startswith("quantized_decomposed::dequantize"):
         return None
     for user in node.users:
         if user.meta.get("nn_module_stack") and isinstance(user.target, OpOverload):
             parameters = (argument.name for argument in user.target._schema.arguments)
-            given = {**dict(zip(parameters, user.args, strict=False)), **user.kwargs}
+            arguments = {**dict(zip(parameters, user.args, strict=False)), **user.kwargs}
             parameter = next(
-                (name for name, value in given.items() if value is node and name in ("weight", "bias")), None
+                (name for name, value in arguments.items() if value is node and name in ("weight", "bias")), None
             )
             if parameter is not None:
                 return module_path(user), parameter

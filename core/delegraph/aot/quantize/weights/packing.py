@@ -41,8 +41,8 @@ def _quantized(rows: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tenso
     best, error = largest / 7, torch.full_like(largest, torch.inf)
     for clip in _CLIPS:
         scales = largest * (clip / 7)
-        made = (_codes(rows, scales) * scales - rows).square().sum(1, keepdim=True)
-        best, error = torch.where(made < error, scales, best), torch.minimum(made, error)
+        errors = (_codes(rows, scales) * scales - rows).square().sum(1, keepdim=True)
+        best, error = torch.where(errors < error, scales, best), torch.minimum(errors, error)
     return (_codes(rows, best) + ZERO_CODE).to(torch.uint8), best[:, 0]
 
 
@@ -78,8 +78,8 @@ def dequantized_weight(
         grouped = stored.numel() // scales.numel() != stored[0].numel()
         groups = stored.view(scales.numel(), -1) if grouped else stored
         zeros = None if zero_points is None else zero_points.to(torch.int64)
-        made: torch.Tensor = dequantize(groups, scales, zeros, 0, -128, 127, torch.int8, out_dtype=dtype)
-        return made.view(shape) if grouped else made
+        values: torch.Tensor = dequantize(groups, scales, zeros, 0, -128, 127, torch.int8, out_dtype=dtype)
+        return values.view(shape) if grouped else values
     codes = unpack(stored).view(scales.numel(), -1)
     if zero_points is None:
         zeros = torch.full([scales.numel()], ZERO_CODE, dtype=torch.int64)
@@ -111,8 +111,8 @@ def gathered_rows(
     elif stored.dtype == torch.uint8:
         groups = groups - ZERO_CODE
     of_rows = torch.nn.functional.embedding(indices, scales).unsqueeze(-1)
-    made: torch.Tensor = (groups * of_rows).flatten(-2).to(dtype)
-    return made
+    values: torch.Tensor = (groups * of_rows).flatten(-2).to(dtype)
+    return values
 
 
 def bags_of_rows(

@@ -1,7 +1,7 @@
 """A module made from a program + that program -> a program for the same inputs, dynamic in the same sizes.
 
-`torch.export` is told which sizes are dynamic. What they have to do with each other (`y` is one longer than `x`) it
-finds again, for a module made from a program asserts it; the limits are the first program's, to the number.
+`torch.export` is told which sizes are dynamic. It finds the relations between them (`y` is one longer than `x`) again,
+because a module made from a program asserts them; the limits are the first program's, to the number.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _drop_unread(module: GraphModule) -> None:
     """Take out the parameters and buffers that no call reads, of the bodies in it as well."""
     for _, part in graph_modules(module):
         read, of_bodies = attributes(part), tuple(f"{name}." for name in bodies(part))
-        held = [*part.named_parameters(remove_duplicate=False), *part.named_buffers(remove_duplicate=False)]
-        for name, _ in held:
+        tensors = [*part.named_parameters(remove_duplicate=False), *part.named_buffers(remove_duplicate=False)]
+        for name, _ in tensors:
             if name not in read and not name.startswith(of_bodies):
                 path, _, attribute = name.rpartition(".")
                 delattr(part.get_submodule(path), attribute)
@@ -78,7 +78,7 @@ def flat_inputs(program: ExportedProgram, arguments: tuple[Sequence[Any], Mappin
 
 
 def _dynamic_shapes(program: ExportedProgram, kwargs: Any) -> Any:
-    """What `torch.export` takes: for every input, in order, the dims that are dynamic."""
+    """`dynamic_shapes` for `torch.export`: for every input, in order, the dims that are dynamic."""
     dims = [_dynamic_dims(value, program) for value in _input_values(program)]
     if not any(dims):
         return None

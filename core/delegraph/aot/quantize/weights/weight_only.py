@@ -10,8 +10,8 @@
                                   m  = grouped_mm(x, w'.mT)
 
 Rows of an embedding meet no values in a product, and what an expert of a mixture multiplies no quantizer annotates:
-recipes for values store them, too. A weight is stored once however many calls read it. What stands in the graph are
-calls of `packing.py`'s functions, which the export that comes next turns into operators.
+recipes for values store them, too. A weight is stored once however many calls read it. The graph calls `packing.py`'s
+functions, which the export that comes next turns into operators.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _READS: Final[Mapping[str, str]] = {
     "quantized_decomposed::dequantize_per_tensor": "quantize_per_tensor",
     "quantized_decomposed::dequantize_per_channel": "quantize_per_channel",
 }
-"""What layers read their stored weights by, and what it undoes."""
+"""The calls by which layers read their stored weights, and the quantize call that each undoes."""
 
 
 class StoredWeights:
-    """What was stored of which weight: one that several methods have, or that is quantized again with other layers
-    left out, is rounded once. It holds the weights, which do not change as long as this is in use."""
+    """The codes and scales stored of each weight, so that a weight of several methods, or one that is quantized again
+    with other layers left out, is rounded once. It keeps the weights alive: their address is the key."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[object, ...], tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
@@ -78,8 +78,8 @@ class StoredWeights:
 
 
 def store_weights(module: GraphModule, recipes: Mapping[str, Recipe], before: StoredWeights | None = None) -> None:
-    """Edit `module`: `recipes` are by the names of calls. Other calls, and weights that change, stay as they are. What
-    was stored `before` is taken from there, and added to it."""
+    """Edit `module`: `recipes` are by the names of calls. Other calls, and weights that change, stay as they are.
+    Weights that were stored `before` are taken from there, and new ones added to it."""
     before = before or StoredWeights()
     stored: dict[tuple[object, ...], tuple[str, ...]] = {}
     for node in list(module.graph.nodes):
@@ -89,6 +89,7 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe], before: St
             group = _group_size(tensor, bits, recipes[node.name].group_size)
             key = (str(weight.target), tensor.shape, tensor.stride(), bits, group)
             if key not in stored:
+                # a table of tokens that is the output layer's weight too: torchao has stored it already
                 tied = _tied(module, str(weight.target), tensor) if operator_name(node) in _TABLES else None
                 stored[key] = tied or _add(module, str(weight.target), bits, *before.of(tensor, bits, group))
             _read(module, node, weight, stored[key], tensor)
@@ -114,24 +115,24 @@ def stored_bits(node: Node, recipe: Recipe | None) -> int:
 def _weights(node: Node) -> list[Node]:
     """The matrices of floats, and filters, that a layer reads, if they are the model's and no run changes them."""
     argument = _given(node)
-    given = argument if isinstance(argument, list | tuple) else [_source(node) or argument]
-    nodes = [one for one in given if isinstance(one, Node)]
-    return [one for one in nodes if one.op == "get_attr" and _is_matrix(one) and not is_written(one)]
+    operands = argument if isinstance(argument, list | tuple) else [_source(node) or argument]
+    nodes = [weight for weight in operands if isinstance(weight, Node)]
+    return [weight for weight in nodes if weight.op == "get_attr" and _is_matrix(weight) and not is_written(weight)]
 
 
 def _given(node: Node) -> Any:
-    """What a layer is given as its weight, or weights."""
+    """The argument of a layer that is its weight, or a list of weights."""
     return node.args[WEIGHTS[operator_name(node)].argument]
 
 
 def _source(node: Node) -> Node | None:
-    """What the matrices of a linear layer, or of experts, are the transposed ones of; None of another layer."""
+    """The parameter that the weight of a linear layer, or of experts, is transposed from; None of another layer."""
     return transposed_source(_given(node)) if operator_name(node) in _MATRICES else None
 
 
 def _matrix(node: Node, weight: torch.Tensor) -> torch.Tensor:
-    """What is stored of a weight that `node` reads: rows of what is summed, of experts those of all, one after the
-    other."""
+    """The weight that `node` reads as it is stored: rows of the elements that are summed; of experts the rows of all of
+    them, one after the other."""
     if operator_name(node) not in _MATRICES:
         return weight
     seen = weight if _source(node) is None else weight.mT
@@ -156,17 +157,18 @@ def _tied(module: GraphModule, name: str, table: torch.Tensor) -> tuple[str, ...
         undone = _READS.get(operator_name(node))
         if undone is None or node.args[0].op != "get_attr":
             continue
-        held, *parameters = (referenced(module, one) if isinstance(one, Node) else one for one in node.args)
+        codes, *parameters = (referenced(module, arg) if isinstance(arg, Node) else arg for arg in node.args)
         scales, zero_points, axis, *_ = parameters
         by_column = isinstance(scales, torch.Tensor) and axis != 0
-        if (held.shape, held.dtype) != (table.shape, torch.int8) or by_column or torch.as_tensor(zero_points).any():
+        if (codes.shape, codes.dtype) != (table.shape, torch.int8) or by_column or torch.as_tensor(zero_points).any():
             continue
         quantize = getattr(torch.ops.quantized_decomposed, undone).default
-        if torch.equal(quantize(table.detach().float(), *parameters), held):
+        # quantized alike, the same codes: it is the same weight
+        if torch.equal(quantize(table.detach().float(), *parameters), codes):
             if isinstance(node.args[1], Node):
                 return str(node.args[0].target), str(node.args[1].target)
-            one = torch.tensor([scales], dtype=torch.float32)
-            return str(node.args[0].target), add_constant(module, f"{name}_int8_scales", one)
+            scale = torch.tensor([scales], dtype=torch.float32)
+            return str(node.args[0].target), add_constant(module, f"{name}_int8_scales", scale)
     return None
 
 
@@ -195,11 +197,11 @@ def _read(module: GraphModule, node: Node, weight: Node, names: tuple[str, ...],
             node.target, node.kwargs = _TABLES[name], {}  # the same call by name, which what is measured goes by
             return
         dtype = tensor.dtype
-        made = graph.call_function(dequantized_weight, (stored, scales, None, list(tensor.shape), dtype))
-        made.meta = {**weight.meta, "nn_module_stack": node.meta.get("nn_module_stack")}
+        dequantized = graph.call_function(dequantized_weight, (stored, scales, None, list(tensor.shape), dtype))
+        dequantized.meta = {**weight.meta, "nn_module_stack": node.meta.get("nn_module_stack")}
         if name in EXPERTS:
             *experts, inputs, outputs = _given(node).meta["val"].shape
-            by_rows = graph.call_method("view", (made, *experts, outputs, inputs))
+            by_rows = graph.call_method("view", (dequantized, *experts, outputs, inputs))
             node.replace_input_with(_given(node), graph.call_method("transpose", (by_rows, -1, -2)))
             return
-    node.replace_input_with(_given(node) if name in _MATRICES else weight, made)
+    node.replace_input_with(_given(node) if name in _MATRICES else weight, dequantized)

@@ -1,0 +1,188 @@
+"""The rules of ARCHITECTURE.md that are not about who imports whom, which import-linter checks (`make floors`)."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tools.distributions import DISTRIBUTIONS
+from torch.export import ExportedProgram
+
+import delegraph
+from delegraph import Runtime
+from delegraph.interfaces import Platform
+
+HOST, *PLUGINS = DISTRIBUTIONS
+CORE = HOST.package
+
+
+def modules(*folders: str) -> Iterator[tuple[str, ast.Module]]:
+    """Every module of these folders of the core, by its path there; those that `delegraph new` copies left out."""
+    for path in (path for folder in folders for path in sorted((CORE / folder).rglob("*.py"))):
+        if "templates" not in path.parts:
+            yield path.relative_to(CORE).as_posix(), ast.parse(path.read_text("utf-8"))
+
+
+def called(tree: ast.AST) -> set[str]:
+    """The last names of what is called in `tree`: `export` for `torch.export.export(…)`."""
+    functions = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return {
+        f.attr if isinstance(f, ast.Attribute) else f.id for f in functions if isinstance(f, ast.Attribute | ast.Name)
+    }
+
+
+# ---- names -----------------------------------------------------------------------------------------
+
+
+def names_of_plug_ins() -> set[str]:
+    """Distributions, their packages, and the ids of their backends."""
+    named = [
+        plugin for plugin in PLUGINS if plugin.name != "delegraph-testkit"
+    ]  # a tool, which the command line recommends
+    projects = [tomllib.loads((plugin.folder / "pyproject.toml").read_text("utf-8"))["project"] for plugin in named]
+    entries = [project.get("entry-points", {}).get("delegraph.backends", {}) for project in projects]
+    names = {name for plugin in named for name in (plugin.name, plugin.package.name)}
+    return names.union(*entries)
+
+
+def test_the_core_names_no_plug_in() -> None:
+    """In no string and no name; a docstring may have it as an example."""
+    forbidden = names_of_plug_ins()
+    assert {"CpuBackend", "delegraph-cpu", "delegraph_partitioners"} <= forbidden
+    naming = {(path, text) for path, tree in modules(".") for text in texts(tree) if any(f in text for f in forbidden)}
+    assert naming == set()
+
+
+def texts(tree: ast.Module) -> Iterator[str]:
+    """The strings of a module that are not docstrings, and the names that it imports or reads."""
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in prose:
+                yield text
+            case ast.Name(id=text) | ast.Attribute(attr=text) | ast.alias(name=text):
+                yield text
+
+
+def test_nothing_that_reads_files_imports_by_a_name_in_them() -> None:
+    """That nothing evaluates or unpickles either is ruff's to say, of every module: S102, S301, S307."""
+    importing = {
+        path
+        for path, tree in modules("program", "runtime", "devtools")
+        if {"import_module", "__import__"} & called(tree)
+    }
+    assert importing == set()
+
+
+# ---- lowering --------------------------------------------------------------------------------------
+
+TRACES = {"run_decompositions", "make_fx", "export_for_training", "draft_export", "_export", "symbolic_trace"}
+
+
+def test_no_stage_traces_the_whole_program_again() -> None:
+    """`decompose` traces a call, `mode_regions` a region; `vmap_regions` what has vmap in it, `quantize` its own."""
+    tracing = {path: calls for path, tree in modules("aot") if (calls := called(tree) & TRACES | torch_exports(tree))}
+    assert tracing == {
+        "aot/export.py": {"torch.export.export"},
+        "aot/functional/decompose.py": {"make_fx"},
+        "aot/functional/mode_regions.py": {"make_fx"},
+        "aot/functional/vmap_regions.py": {"run_decompositions"},
+        "aot/quantize/reexport.py": {"torch.export.export"},
+    }
+
+
+def torch_exports(tree: ast.AST) -> set[str]:
+    calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return calls & {"torch.export.export"}
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.linear(x)) + 1
+
+
+class Mapped(Net):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.vmap(super().forward)(x)
+
+
+@pytest.mark.parametrize(("model", "traced"), [(Net(), 0), (Mapped(), 1)], ids=["as everywhere", "with vmap"])
+def test_a_program_is_traced_again_for_vmap_alone(model: Net, traced: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = torch.export.export(model.eval(), (torch.zeros(2, 8),))
+    anew, run_decompositions = [], ExportedProgram.run_decompositions
+
+    def counted(self: ExportedProgram, *args: Any, **kwargs: Any) -> ExportedProgram:
+        anew.append(self)
+        return run_decompositions(self, *args, **kwargs)
+
+    monkeypatch.setattr(ExportedProgram, "run_decompositions", counted)
+    monkeypatch.setattr("torch.export.export", None)
+    delegraph.lower(program)
+    assert len(anew) == traced
+
+
+def test_weights_are_the_models_own_to_the_end() -> None:
+    model = Net().eval()
+    edge = delegraph.to_edge(torch.export.export(model, (torch.zeros(2, 8),)))
+    assert edge.exported_program().state_dict["linear.weight"].data_ptr() == model.linear.weight.data_ptr()
+
+
+def test_torchao_is_imported_by_who_quantizes_alone() -> None:
+    script = (
+        "import sys, torch, delegraph, delegraph.aot\n"
+        "delegraph.lower(torch.nn.Linear(2, 2), (torch.zeros(1, 2),), backends=['cpu'])\n"
+        "print('torchao' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+# ---- executing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backends", [["cpu"], []], ids=["a delegate", "kernels"])
+def test_executing_looks_nothing_up_and_allocates_no_planned_memory(backends: list[str], tmp_path: Path) -> None:
+    """From the first call on: of the core, nothing runs that reads programs, finds plug-ins or binds."""
+    sizes: list[int] = []
+
+    def allocate(nbytes: int) -> np.ndarray[Any, Any]:
+        sizes.append(nbytes)
+        return np.empty(nbytes, np.uint8)
+
+    delegraph.lower(Net().eval(), (torch.zeros(2, 8),), backends=backends).save(tmp_path / "net.pte")
+    runtime = Runtime(platform=Platform(allocate=allocate))
+    method = runtime.load_program(tmp_path / "net.pte").load_method("forward")
+    loaded, running = len(sizes), set()
+    assert loaded
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            running.add(str(frame.f_globals.get("__name__")))
+
+    x = np.zeros((2, 8), np.float32)
+    sys.setprofile(watch)
+    method.execute([x])
+    sys.setprofile(None)
+    assert "delegraph.runtime.executor" in running
+    assert len(sizes) == loaded
+    looking = (
+        "delegraph.plugins",
+        "delegraph.program",
+        "delegraph.interfaces",
+        "delegraph.runtime.kernels",
+        "importlib",
+    )
+    assert {name for name in running if name.startswith(looking)} == set()

@@ -1,0 +1,183 @@
+"""Environments of the repository's tasks: folders into which pip installs, again when what they are made from changes.
+
+`.venv` holds what most tasks need. Others have a Python of their own, or lie beside `.venv` and are seen through
+PYTHONPATH by the tasks that need them: their packages would hide, or be hidden by, what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tools.distributions import DISTRIBUTIONS, ROOT
+
+__all__ = [
+    "BROWSER",
+    "EXECUTORCH",
+    "FUZZ",
+    "MKDOCS",
+    "ORACLES",
+    "PEERS",
+    "SETTINGS",
+    "TWINE",
+    "VENV",
+    "ZOO",
+    "Environment",
+    "setting",
+]
+
+SETTINGS: Final = {
+    "TORCH": "torch==2.13.0",  # a plain `torch` can bring several GB of CUDA packages
+    "FUZZ": "1000000",
+    "NUMERICS": "",
+    "CHROMIUM": "",
+    "VERSION": "",
+    "DRY": "",
+}
+"""What tasks read from the shell's variables, and what they take where it is not set or empty."""
+
+DEVELOPED_WITH: Final = ("aot", "cli")
+"""The extras of every distribution that `.venv` has."""
+
+
+def setting(name: str) -> str:
+    """The shell's value for one of `SETTINGS`, or its default."""
+    return os.environ.get(name) or SETTINGS[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A folder below the repository with what each `pip install` of `installs()` brings.
+
+    With `own_python` it is a virtual environment; without, its packages lie beside `.venv`. `without` names a package
+    in it that is taken out again.
+    """
+
+    folder: str
+    installs: Callable[[], list[list[str]]]
+    own_python: bool = False
+    without: str = ""
+
+    @property
+    def python(self) -> Path:
+        """The interpreter that runs what is installed here."""
+        return self.program("python") if self.own_python else VENV.python
+
+    def program(self, name: str) -> Path:
+        """An executable of a virtual environment: in `bin`, or in `Scripts` with `.exe`, as the platform has it."""
+        scripts = sysconfig.get_path("scripts", "venv", {"base": str(ROOT / self.folder)})
+        return Path(scripts, f"{name}{sysconfig.get_config_var('EXE') or ''}")
+
+    def ready(self) -> Environment:
+        """Install what is missing or has changed. Raises `CalledProcessError` if that fails."""
+        if not self.own_python:
+            VENV.ready()
+        stamp, fingerprint = ROOT / self.folder / ".installed", self.fingerprint()
+        if not stamp.is_file() or stamp.read_text("utf-8") != fingerprint:
+            self._install()
+            stamp.write_text(fingerprint, "utf-8")
+        return self
+
+    def fingerprint(self) -> str:
+        """A digest of the words for pip and of the files that they name: requirements, and pyproject.toml files."""
+        digest = hashlib.sha256()
+        for words in self.installs():
+            for option, word in zip(["", *words], words, strict=False):
+                digest.update(f"{word}\n".encode())
+                if option == "-r":
+                    digest.update((ROOT / word).read_bytes())
+                elif option == "-e":
+                    digest.update((ROOT / word.partition("[")[0] / "pyproject.toml").read_bytes())
+        return digest.hexdigest()
+
+    def _install(self) -> None:
+        print(f"installing {self.folder}", flush=True)
+        if self.own_python and not self.python.exists():
+            subprocess.run([sys.executable, "-m", "venv", self.folder], cwd=ROOT, check=True)
+        place = [] if self.own_python else ["--upgrade", "--target", self.folder]
+        for words in self.installs():
+            command = [str(self.python), "-m", "pip", "install", "--quiet", *place, *words]
+            subprocess.run(command, cwd=ROOT, check=True)
+        if self.without:
+            shutil.rmtree(ROOT / self.folder / self.without)
+
+
+def _editable(names: tuple[str, ...] = (), extras: tuple[str, ...] = ()) -> list[str]:
+    """pip's words for our distributions, or for those of these names, each with those of the extras that it has."""
+    words = []
+    for one in DISTRIBUTIONS:
+        if not names or one.name in names:
+            chosen = ",".join(extra for extra in extras if extra in one.extras)
+            folder = f"./{one.folder.relative_to(ROOT).as_posix()}"
+            words += ["-e", f"{folder}[{chosen}]" if chosen else folder]
+    return words
+
+
+def _built_with() -> list[str]:
+    """torch, and what builds our distributions and those of strangers in the tests."""
+    return [setting("TORCH"), "hatchling>=1.27", "setuptools>=77"]
+
+
+VENV = Environment(
+    ".venv",
+    lambda: [
+        ["--upgrade", "pip>=25.1"],
+        _built_with(),
+        ["--no-build-isolation", *_editable(extras=DEVELOPED_WITH), "-r", "requirements-dev.txt"],
+    ],
+    own_python=True,
+)
+
+# ExecuTorch lives in an environment of its own: it is what we compare with, never what we need. Delegraph is installed
+# beside it for the bridge to ExecuTorch's backends, with Arm's compilers; tosa-tools asks for an older NumPy than it
+# needs.
+EXECUTORCH = Environment(
+    ".venv-executorch",
+    lambda: [
+        _built_with(),
+        ["executorch==1.4.1", "transformers>=4.50,<6", "pytest", "pytest-xdist>=3"],
+        ["pluggy", "importlib-metadata", "ml_dtypes", "onnxruntime>=1.31,<1.32", "onnx", "onnx_ir", "ethos-u-vela"],
+        ["jsonschema"],
+        ["--no-deps", "tosa-tools"],
+        [
+            "--no-deps",
+            "--no-build-isolation",
+            *_editable(
+                (
+                    "delegraph",
+                    "delegraph-partitioners",
+                    "delegraph-onnx",
+                    "delegraph-cpu",
+                    "delegraph-portable",
+                    "delegraph-executorch",
+                )
+            ),
+        ],
+    ],
+    own_python=True,
+)
+
+PEERS = Environment("build/peers", lambda: [_built_with(), ["-r", "requirements-peers.txt"]], own_python=True)
+
+MKDOCS = Environment("build/mkdocs", lambda: [["-r", "requirements-docs.txt"]])
+
+BROWSER = Environment("build/browser", lambda: [["playwright"]])
+
+TWINE = Environment("build/twine", lambda: [["-r", "requirements-release.txt"]])
+
+FUZZ = Environment("build/fuzz", lambda: [["--no-deps", "-r", "requirements-fuzz.txt"]])
+
+# Without what they depend on: tosa-tools asks for an older NumPy than it needs, and its `tests` would hide ours.
+ORACLES = Environment("build/oracles", lambda: [["--no-deps", "-r", "requirements-oracles.txt"]], without="tests")
+
+# Without what they depend on: torchvision on PyPI is built for a torch with CUDA, would pull it (several GB), and its
+# operators don't load beside ours.
+ZOO = Environment("build/zoo", lambda: [["--no-deps", "-r", "requirements-zoo.txt"]])
