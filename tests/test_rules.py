@@ -96,7 +96,7 @@ def test_no_stage_traces_the_whole_program_again() -> None:
         "aot/functional/decompose.py": {"make_fx"},
         "aot/functional/mode_regions.py": {"make_fx"},
         "aot/functional/vmap_regions.py": {"run_decompositions"},
-        "aot/quantize/reexport.py": {"torch.export.export"},
+        "aot/quantize/weights/reexport.py": {"torch.export.export"},
     }
 
 
@@ -176,13 +176,13 @@ def test_executing_looks_nothing_up_and_allocates_no_planned_memory(backends: li
     sys.setprofile(watch)
     method.execute([x])
     sys.setprofile(None)
-    assert "delegraph.runtime.executor" in running
+    assert "delegraph.runtime.execution.executor" in running
     assert len(sizes) == loaded
     looking = (
         "delegraph.plugins",
         "delegraph.program",
         "delegraph.interfaces",
-        "delegraph.runtime.kernels",
+        "delegraph.runtime.resolution.kernels",
         "importlib",
     )
     assert {name for name in running if name.startswith(looking)} == set()
