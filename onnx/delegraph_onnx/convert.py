@@ -37,8 +37,7 @@ class ExternalWeight:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A buffer that the delegate changes: `input` is its value before a run, `output` after it; `tensor` is the first
-    value."""
+    """A buffer that the delegate changes: `input` is its value before a run, `output` after it, `tensor` at first."""
 
     buffer: str
     input: BlobTensor

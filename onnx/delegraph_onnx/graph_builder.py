@@ -146,8 +146,7 @@ class GraphBuilder:
         return info
 
     def external_value(self, node: Node) -> ir.Value:
-        """An external weight, as an input of the graph for each use: `quantized/weights.py` says which operators need
-        that."""
+        """An external weight, as an input of the graph for each use, which `quantized/weights.py` explains."""
         if all(use.node.op_type in ("Cast", "DequantizeLinear") for use in self.value(node).uses()):
             return self.value(node)
         value, info = self._external_input(node, f"{node.name}.{self._count}")
@@ -298,10 +297,9 @@ class GraphBuilder:
     def choose(
         self, condition: ir.Value, then: Callable[[], Sequence[ir.Value]], otherwise: Callable[[], Sequence[ir.Value]]
     ) -> Sequence[ir.Value]:
-        """The values that `then` makes where the bool scalar `condition` is true at run time, else those of
-        `otherwise`.
+        """The values that `then` makes where the bool scalar `condition` is true at run time, else `otherwise`'s.
 
-                Only the operators of the chosen branch run.
+        Only the operators of the chosen branch run.
         """
         then_body, else_body = self.subgraph(then, ()), self.subgraph(otherwise, ())
         return self.ops("If", len(then_body.outputs), condition, then_branch=then_body, else_branch=else_body)
@@ -432,8 +430,7 @@ def initializer(name: str, content: NDArray[Any] | ir.PackedTensor[Any]) -> ir.V
 
 
 def _written(shape: Sequence[Dim], before: Sequence[Dim] | None) -> list[int]:
-    """A Reshape's target: -1 for a dynamic dim, or 0 for dims that stand where the source has them if there are
-    several."""
+    """A Reshape's target: -1 for a dynamic dim; of several, 0 for those that stand where the source has them."""
     written = [dim if isinstance(dim, int) else -1 for dim in shape]
     if written.count(-1) <= 1 or before is None:
         return written

@@ -25,8 +25,7 @@ __all__ = ["indexed_inputs"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Use:
-    """`index` are places along a dim of `tensor`, each the first of `rows`; `from_end`: negative ones count from the
-    end."""
+    """`index` are places along a dim of `tensor`, each the first of `rows`; `from_end`: below 0 from the end."""
 
     tensor: Node
     dim: int

@@ -19,8 +19,7 @@ def producer_of(value: ir.Value | None) -> ir.Node:
 
 
 def readers_of(value: ir.Value) -> list[ir.Node]:
-    """The nodes of the model that read `value`, each as often as it does; nodes that were left out of the model do not
-    count."""
+    """The nodes of the model that read `value`, each as often as it does. Nodes outside the model are left out."""
     return [use.node for use in value.uses() if use.node.graph is not None]
 
 

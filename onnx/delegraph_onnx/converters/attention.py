@@ -141,8 +141,7 @@ def _from_primitives(
 
 
 def _biased(g: GraphBuilder, node: Node, key: Node, scores: ir.Value, bias: ir.Value) -> ir.Value:
-    """A mask that repeats along the batch is stored and read once: `[8, 64, …] + [64, …]` in the place of `[512,
-    …]`."""
+    """A mask that repeats along the batch is stored and read once: `[8, 64, …] + [64, …]` for `[512, …]`."""
     batch, *heads_and_rows, _ = shape_of(node)
     period = bias.shape[0] if bias.shape is not None and len(bias.shape) == rank_of(node) else 1
     if not isinstance(batch, int) or not isinstance(period, int) or period in (1, batch):
@@ -212,8 +211,7 @@ def _fades(content: torch.Tensor) -> bool:
 def _masked(
     g: GraphBuilder, mask: Node | None, content: torch.Tensor | None, dtype: torch.dtype, periodic: bool
 ) -> tuple[ir.Value | None, Callable[[ir.Value], ir.Value]]:
-    """The bias that is added to the scores for `mask`, and a function that zeros the rows that see nothing, as in
-    torch.
+    """The bias that `mask` adds to the scores, and a function that zeros the rows that see nothing, as torch does.
 
         mask ── Where 0, lowest ──> bias
         mask ── Cast ── ReduceMax ──> result ── Mul   ──>  nothing where each row is known to see something

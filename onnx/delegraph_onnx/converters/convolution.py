@@ -64,8 +64,7 @@ def geometry(node: Node, input: Node, *, look_through: bool = True) -> tuple[Nod
 
 
 def _without_padding(input: Node, dims: int) -> tuple[Node, list[int], list[int]]:
-    """The source of a zero padding `input`, and the amounts before and after each spatial dim; otherwise itself and no
-    amounts."""
+    """The source of a zero padding `input`, and the amounts before and after each spatial dim; else itself and 0."""
     none = [0] * dims
     if input.target not in PADDINGS:
         return input, none, none

@@ -18,8 +18,7 @@ from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
 
 @convert_with("histc", dtypes=REALS)
 def histc(g: GraphBuilder, node: Node, self: Node, bins: int, low: Scalar, high: Scalar) -> ir.Value:
-    """The number of elements in each bin, each element compared with all bins. Equal bounds are replaced by the
-    extremes of the elements, and these, if they are equal too, are moved by 1 each."""
+    """Each element is compared with all bins. Equal bounds become the elements' extremes, or 1 below and above."""
     dtype, value = dtype_of(self), g.op("Reshape", g.value(self), g.ints([-1]))
     if low == high:
         first, last = (extreme(g, kind, value, dtype, [0], keepdim=False) for kind in ("Min", "Max"))

@@ -59,8 +59,7 @@ def fft_r2c(
 @convert_complex("_fft_c2r", check=lambda node, self, dims, normalization, size: (
     _known_sizes(node, self, dims) or (None if isinstance(size, int) else "a dynamic size")))  # fmt: skip
 def fft_c2r(g: GraphBuilder, node: Node, self: Node, dims: Sequence[int], normalization: int, size: int) -> ir.Value:
-    """The half that is left out is the conjugate of the other; imaginary parts of the result are only rounding
-    errors."""
+    """The half that is left out is the conjugate of the other; imaginary parts of the result are rounding errors."""
     sizes = _sizes(self, dims)
     axis, half = dims[-1] % rank_of(self), size // 2 + 1
     del sizes[axis]
@@ -102,8 +101,7 @@ def _transformed(g: GraphBuilder, like: Node, value: ir.Value, sizes: dict[int, 
 
 
 _LARGEST: Final = 2**19
-"""The most elements of a matrix of waves: 2 MB. For more, onnxruntime's DFT is not much slower where it can halve the
-size."""
+"""Elements of a matrix of waves, 2 MB. Beyond, onnxruntime's DFT is not much slower where it can halve the size."""
 
 
 def _waves(

@@ -99,8 +99,7 @@ def batch_norm(
 def batch_norm_of_the_batch(
     g: GraphBuilder, node: Node, input: Node, weight: Node | None, bias: Node | None, *_: object
 ) -> ir.Value:
-    """Each channel of the whole batch is an instance. Models standardise weights so; then it is folded into a
-    constant."""
+    """Each channel of the whole batch is an instance: models standardise weights so, which is folded."""
     channels, value = int(shape_of(input)[1]), g.value(input)
     parameters = _scale_and_shift(g, input, weight, bias)
     if shape_of(input)[0] == 1 and rank_of(input) > 2:

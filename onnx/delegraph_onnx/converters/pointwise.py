@@ -140,8 +140,7 @@ def truncated(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Value:
 
 @convert_with("round.decimals", dtypes=REALS)
 def round_decimals(g: GraphBuilder, node: Node, self: Node, decimals: int) -> ir.Value:
-    """In steps of a power of ten. 0.1 is no exact float: values are multiplied and divided by the reciprocal
-    instead."""
+    """In steps of a power of ten. 0.1 is no exact float: values are multiplied and divided by its reciprocal."""
     dtype = dtype_of(node)
     value, power = g.value(self), g.tensor(float(f"1e{abs(decimals)}"), dtype)
     there, back = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")

@@ -54,8 +54,7 @@ def quantize_per_tensor(
 
 
 def _on_grid(g: GraphBuilder, input: Node, grid: Affine) -> Integers:
-    """`input` on this grid. It may be on one with the same scale and zero point already: then its integers are clipped
-    at most."""
+    """`input` on this grid. If it has the same scale and zero point already, its integers are clipped at most."""
     integers = g.integers.get(input)
     if not isinstance(integers, Integers) or integers.grid is None or integers.grid.full != grid.full:
         return Integers.on(quantized(g, g.tensor(input, FLOAT), grid), grid)

@@ -38,8 +38,7 @@ def _index_put_check(
 
 
 def _puts_the_same(self: Node, indices: Sequence[Node | None], values: Node) -> bool:
-    """Whether all places of a mask get the same value: the dims of `values` before those behind the mask are
-    broadcast."""
+    """Whether all places of a mask get the same value: the dims of `values` before those behind the mask are 1."""
     dim, mask = next((dim, i) for dim, i in enumerate(indices) if i is not None)
     behind = rank_of(self) - dim - rank_of(mask)
     leading = shape_of(values)[: max(0, rank_of(values) - behind)]

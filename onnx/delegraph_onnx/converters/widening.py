@@ -44,8 +44,7 @@ def convert_widened(
 
 
 def _dtype_of_numbers(node: Node) -> torch.dtype | None:
-    """The dtype to which torch casts a number beside the operands of `node`, if it works element by element in a narrow
-    dtype."""
+    """The dtype to which torch casts a number beside operands of `node`, if it is elementwise in a narrow dtype."""
     result, tags = node.meta["val"], getattr(node.target, "tags", ())
     narrow = isinstance(result, torch.Tensor) and result.dtype in NARROW
     return result.dtype if narrow and torch.Tag.pointwise in tags else None
