@@ -20,7 +20,7 @@ from torch.fx import Node
 __all__ = ["Unit", "components", "propose_partitions"]
 
 Unit: TypeAlias = Sequence[Node]
-"""Nodes that are taken together or not at all: a call, and what goes with it."""
+"""Nodes that are taken together or not at all: a call, and those that belong to it."""
 
 
 def propose_partitions(units: Sequence[Unit], supported: Collection[Node]) -> list[list[Node]]:
