@@ -283,6 +283,7 @@ class GraphBuilder:
         self, op_type: str, results: int, *inputs: ir.Value | None, domain: str = "", **attributes: object
     ) -> Sequence[ir.Value]:
         """Add an operator with several results."""
+        # optional inputs at the end are left out, those between are empty
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         known = {name: value for name, value in attributes.items() if value is not None}

@@ -47,6 +47,7 @@ def _earliest(reads: Sequence[Collection[int]], taken: Sequence[bool]) -> list[i
     """Every unit's number, as small as can be. `reads` are the units that each unit reads."""
     level: list[int] = []
     for i, sources in enumerate(reads):
+        # an unsupported unit that reads a supported one can only run after that one's group: it begins the next level
         level.append(max((level[source] + (taken[source] and not taken[i]) for source in sources), default=0))
     return level
 
@@ -65,6 +66,7 @@ def _sink(reads: Sequence[Collection[int]], taken: Sequence[bool], level: list[i
     for i in reversed(range(len(level))):
         if taken[i]:
             if level[i] < first[i] <= latest[i] and first[i] < no_bound:
+                # a unit that sinks no longer hands its result over, but its sources hand theirs over instead
                 crossing = sum(level[source] < first[i] and not alone[source] for source in reads[i])
                 level[i] = first[i] if crossing <= 1 else level[i]
             latest[i] = level[i]

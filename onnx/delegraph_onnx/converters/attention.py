@@ -47,10 +47,12 @@ def attention(
     in_one = whole and _fused(query, key, value, attn_mask)
     periodic = not in_one and attn_mask is not None and rank_of(attn_mask) == rank_of(node)
     bias, without_blind_rows = _masked(g, attn_mask, content, dtype_of(node), periodic)
+    # the operator's causal mask is torch's only if there are as many rows as columns: otherwise it becomes a bias
     if is_causal and not (
         in_one and _fused(query, key, value, None) and str(shape_of(query)[-2]) == str(shape_of(key)[-2])
     ):
         bias = _causal_bias(g, query, key)
+    # a bias here means that the operator's own causal mask was not used, or that there is another mask besides
     if in_one and not (is_causal and bias is not None):
         result = _in_one(g, query, key, value, bias, factor, is_causal)
     else:
@@ -131,6 +133,7 @@ def _from_primitives(
     repetitions = _repetitions(query, key)
     assert repetitions is not None
     keys, values = (_repeat_heads(g, node, repetitions) for node in (key, value))
+    # the query, not the scores: it is smaller
     scaled = g.op("Mul", g.value(query), g.tensor(factor, dtype_of(query)))
     scores = g.product_with_transposed(scaled, keys, rank_of(key))
     scores = scores if bias is None else _biased(g, node, key, scores, bias)
@@ -236,7 +239,7 @@ def _without_repetitions(mask: torch.Tensor, periodic: bool) -> torch.Tensor:
     """A mask `[…, rows, columns]`, with size 1 along each earlier dim in which nothing changes; of a first dim that
     repeats, the part that is repeated, where `periodic` allows it:
 
-            [8 * 64, 3, 49, 49]    Swin's 64 windows of 8 images    ──>    [64, 3, 49, 49]
+        [8 * 64, 3, 49, 49]    Swin's 64 windows of 8 images    ──>    [64, 3, 49, 49]
     """
     for dim in range(mask.ndim - 2):
         first = mask.narrow(dim, 0, 1)
@@ -265,7 +268,7 @@ def _times_seen(g: GraphBuilder, mask: Node, bias: ir.Value, dtype: torch.dtype,
 
 def _where_seen(g: GraphBuilder, mask: Node, bias: ir.Value, dtype: torch.dtype, result: ir.Value) -> ir.Value:
     nothing = g.tensor(-math.inf, dtype)
-    if not g.target.has("ReduceMax", dtype):  # of nothing but -inf
+    if not g.target.has("ReduceMax", dtype):  # rows of -inf alone must be -inf
         seen = g.op("ReduceMax", g.cast(g.op("Greater", bias, nothing), dtype), g.ints([-1]), keepdims=1)
         return g.op("Where", g.cast(seen, torch.bool), result, g.tensor(0.0, dtype))
     best = g.op("ReduceMax", bias, g.ints([-1]), keepdims=1)

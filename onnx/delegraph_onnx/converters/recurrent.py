@@ -110,16 +110,21 @@ class Layers:
         g, directions = self.g, self.directions
         now = self._bad_rows(value)  # [sequence, batch]
         start = [self._bad_rows(state) for state in states]  # each [layers * directions, batch]
+        # a layer's own initial states: a NaN there is in all of its steps
         own = g.op("Reshape", g.total(start), g.ints([self.num_layers, directions, -1]))
         each_layer = g.op("ReduceSum", own, g.ints([1]), keepdims=1)
+        # and in all layers above, which read both directions
         below = g.op("CumSum", each_layer, g.constant(np.array(0)), exclusive=1)
+        # final states depend on all steps of the input
         throughout = g.op("ReduceSum", now, g.ints([0]), keepdims=1)
         own = g.op("Add", own, below)  # [layers, directions, batch]
         final = g.op("Reshape", g.op("Add", own, throughout), g.ints([self.num_layers * directions, -1]))
         last = g.transpose(g.op("Gather", own, g.constant(np.array(self.num_layers - 1)), axis=0), [1, 0])
+        # the first layer spreads a NaN forwards and backwards, the second one from there to every step
         if directions == 2 and self.num_layers > 1:
             seen = [g.op("Add", g.op("Mul", now, g.tensor(0, torch.int32)), throughout)] * 2
         else:
+            # only steps behind the NaN, in the order of the direction
             seen = [g.op("CumSum", now, g.constant(np.array(0)), reverse=reverse) for reverse in range(directions)]
         steps = g.op("Concat", *(g.op("Unsqueeze", counts, g.ints([-1])) for counts in seen), axis=-1)
         return g.cast(g.op("Add", steps, last), torch.bool), g.cast(final, torch.bool)

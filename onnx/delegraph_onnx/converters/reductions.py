@@ -79,6 +79,7 @@ def _product(
     most = size if isinstance(size, int) else min(g.bounds(size)[1], _MOST)
     for _ in range(int(most).bit_length()):
         more = with_one_more(g, value, axis, rank, neutral)
+        # [a b c d] and [b c d 1], every second element: [a c] * [b d]
         first, second = (
             g.op("Slice", of, g.ints([start]), g.ints([INT64_MAX]), g.ints([axis]), g.ints([2]))
             for start, of in enumerate((value, more))

@@ -156,6 +156,7 @@ def _nearest(g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Siz
     if _is_known(node, input):
         return resized() if _same_size(node, input) is None and _reads_the_same(call) else nearest_gathered(g, node)
     if any(scale is not None for scale in call.scales):
+        # powers of two need no rounding, so that onnxruntime and torch read the same pixels
         by_powers = all(scale is not None and frexp(scale)[0] == 0.5 for scale in call.scales)
         return resized() if by_powers else nearest_gathered(g, node)
     [result] = g.choose(_is_doubled(g, call), lambda: [resized()], lambda: [nearest_gathered(g, node)])
@@ -201,6 +202,7 @@ def _pixels(g: GraphBuilder, call: _Nearest, dim: int) -> ir.Value | None:
     pixel = g.cast(g.op("Floor", RULES[call.name].pixel_of_torch(g, places, step, call.dims)), torch.int64)
     if scale is not None and (call.name, call.dims) == ("upsample_nearest", 2):
         pixel = _copied(g, counts, places, pixel)
+    # rounding may go beyond the last pixel
     return g.op("Min", pixel, g.op("Sub", counts[0], g.tensor(1, torch.int64)))
 
 

@@ -60,11 +60,14 @@ def index_put(
         lead, index = [int(size) for size in shape_of(self)[: dims[0]]], g.tensor(index_tensors[0], torch.int64)
         reduction = "add" if accumulate else None
         return put_rows(g, g.value(self), lead, index, rank_of(index_tensors[0]), g.value(values), reduction)
+    # ScatterND indexes leading dims only:
+    #   x (a, i, b) at i  ->  Transpose (i, a, b) ── ScatterND ── Transpose (a, i, b)
     rest = [dim for dim in range(rank_of(self)) if dim not in dims]
     front, width = [*dims, *rest], max(rank_of(i) for i in index_tensors)
     places, begin = stacked(g, index_tensors, self, dims, "ScatterND"), dims[0]
     if dims != list(range(begin, begin + len(dims))):
         begin = 0  # indices apart: torch has the new dims in front, as ScatterND has them always
+    # torch's values have the index's dims in the place of the indexed ones, ScatterND's updates have them in front
     before, after = ([dim for dim in rest if (dim < dims[0]) == early] for early in (True, False))
     sizes = _sizes_of(g, g.value(self), before if begin else [])
     sizes += [g.op("Slice", g.op("Shape", places), g.ints([0]), g.ints([width]))] if width else []
@@ -184,6 +187,7 @@ def _put_in_order(g: GraphBuilder, self: Node, mask: Node, values: Node, accumul
         g.ints([*[0] * (behind + 1), 1, *[0] * behind]),
     )
     flat = g.cast(g.op("Reshape", chosen, g.ints([-1])), torch.int64)
+    # the number of true places before each; a false place reads the first row, which is not chosen
     number = g.op("Mul", g.op("CumSum", flat, g.constant(np.array(0)), exclusive=1), flat)
     new = g.op("Gather", rows, g.op("Reshape", number, g.op("Shape", chosen)), axis=0)
     new = g.cast(new, dtype) if dtype == torch.bool else new
@@ -197,6 +201,7 @@ def masked_scatter(g: GraphBuilder, node: Node, self: Node, mask: Node, source: 
     chosen = g.op("Expand", g.value(mask), g.op("Shape", value))
     flat = g.cast(g.op("Reshape", chosen, g.ints([-1])), torch.int64)
     number = g.op("CumSum", flat, g.constant(np.array(0)))
+    # before the first true place the sum is 0, and -1 would be read
     number = g.op("Max", g.op("Sub", number, g.tensor(1, torch.int64)), g.tensor(0, torch.int64))
     last = g.op("Sub", g.op("Size", g.value(source)), g.tensor(1, torch.int64))
     elements = g.op("Reshape", g.value(source), g.ints([-1]))
@@ -264,10 +269,12 @@ def scatter_reduce(
         spoilt = scattered(before, new, "max")
         return [g.op("Where", g.cast(spoilt, torch.bool), g.tensor(math.nan, dtype), result)]
 
+    # without self, the elements at these places must not count; all others stay
     start = target if include_self else scattered(target, filled(_neutral(reduce, dtype), where))
     result = scattered(start, source, REDUCTIONS.get(reduce, "add"))
     if reduce == "mean":
         counts = scattered(filled(int(include_self), target), filled(1, where), "add")
+        # a place without elements keeps its value
         count = g.op("Max", counts, g.tensor(1, dtype))
         return floor_of_integers(g, result, count, dtype) if dtype in INDICES else g.op("Div", result, count)
     if reduce in ("amax", "amin") and dtype.is_floating_point:
@@ -311,6 +318,7 @@ def slice_scatter(
         written = g.op("ScatterND", g.transpose(g.value(self), front), places, g.transpose(middle, front))
         return g.transpose(written, [front.index(i) for i in range(len(front))])
     begin = g.sizes([start if start is not None else 0])
+    # a place that a run tells: the part before it, the source, the part behind it
     stop = g.op("Add", begin, g.op("Shape", middle, start=axis, end=axis + 1))
     value, axes = g.value(self), g.ints([axis])
     before = g.op("Slice", value, g.ints([0]), begin, axes)

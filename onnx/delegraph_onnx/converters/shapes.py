@@ -268,6 +268,7 @@ def _wrapped(g: GraphBuilder, self: Node, amounts: Sequence[Size]) -> ir.Value:
     for place, (before, after) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
         assert isinstance(before, int) and isinstance(after, int)
         axis = g.ints([rank_of(self) - 1 - place])
+        # [a b c], 1 before and 1 behind:   [c] [a b c] [a]
         middle = g.op("Slice", value, g.ints([max(0, -before)]), g.ints([after]) if after < 0 else most, axis)
         front = [g.op("Slice", middle, g.ints([-before]), most, axis)] if before > 0 else []
         back = [g.op("Slice", middle, g.ints([0]), g.ints([after]), axis)] if after > 0 else []

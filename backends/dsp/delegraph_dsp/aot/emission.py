@@ -118,8 +118,10 @@ class Emitter:
             if index + 1 < len(tiles):
                 self._load(call, buffers, plan[index + 1], versions, index + 1)
             output = len(call.uses) - 1
+            # even tiles are loaded on channel 0, odd ones on channel 1
             if any(use != output for use in _changed(versions, index)):
                 self.commands.append(Wait(index % 2))
+            # the kernel overwrites the buffer that was stored two tiles ago
             if index >= 2 and output in buffers:
                 self.commands.append(Wait(stored[index % 2]))
             if following is not None and index == len(tiles) - 1:

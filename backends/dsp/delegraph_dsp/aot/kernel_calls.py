@@ -128,6 +128,7 @@ def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, 
     for size, stride in zip(shape, strides, strict=True):
         if size == 1:
             continue
+        # the dim before steps over exactly this one: both are one run
         if runs and runs[-1][1] == size * stride:
             runs[-1] = (runs[-1][0] * size, stride)
         else:
@@ -139,6 +140,7 @@ def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, 
         if size == 1:
             new_strides.append(1)
             continue
+        # the run is used up; a new dim may not reach from one run into the next
         if left == 1:
             left, stride = next(run, (1, 1))
         if left % size:

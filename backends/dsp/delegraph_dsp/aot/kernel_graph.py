@@ -98,6 +98,7 @@ class KernelGraph(GraphConverter[View]):
         if grid is None:
             raise Unsupported("its scale and zero point are chosen at run time")
         if source.grid is not None:
+            # the operator before has written codes already
             return source if source.grid == grid else self.regrid(source, grid)
         if call.granularity is not Granularity.TENSOR or call.dtype not in CODE_DTYPES:
             raise Unsupported(f"quantizes to {call.dtype} {call.granularity.value} by {call.granularity.value}")

@@ -53,6 +53,7 @@ def place_calls(calls: Sequence[KernelCall], outputs: Sequence[Value], device: D
         placement = place(lifetimes, ALIGNMENT)
         if placement.nbytes <= device.tcm_nbytes or not staying:
             break
+        # all fit by size, and gaps between them take too much: other blocks may fit beside fewer values
         staying.discard(max(staying, key=lambda value: (_nbytes(value), lives[value])))
     if placement.nbytes > device.tcm_nbytes:
         raise PreprocessError(f"buffers of {placement.nbytes} bytes do not fit in {device.tcm_nbytes} bytes of TCM")
@@ -63,6 +64,7 @@ def place_calls(calls: Sequence[KernelCall], outputs: Sequence[Value], device: D
         if placement.nbytes <= device.tcm_nbytes or not ahead:
             break
         largest = sorted(ahead, key=lambda item: (-_nbytes(calls[item[0]].uses[item[1]].view.value), item))
+        # a quarter at a time, so that few placements are computed
         ahead -= set(largest[: -(-len(largest) // 4)])
     resident: dict[Value, int] = {}
     buffers: list[dict[int, tuple[int, ...]]] = [{} for _ in calls]
@@ -121,6 +123,7 @@ def _block(
     """A block for a call beside the `live` values, which are spilled as necessary."""
     while True:
         free = device.tcm_nbytes - sum(map(_nbytes, live))
+        # tiny blocks beside many values would cost more launches and transfers than spilling one of these
         least = min(footprint(call, call.space, staying.__contains__), device.tcm_nbytes // RESERVE)
         block = choose_block(call, free, staying.__contains__, device) if free >= least else None
         if block is not None:
@@ -180,6 +183,7 @@ def _ahead(
             continue
         number, index = owner
         use, before = calls[number].uses[index], calls[number - 1]
+        # an output is not loaded, and an operand that the call before writes is not complete yet
         if use is calls[number].output or use.view.value is before.output.view.value:
             continue
         nbytes = -(-lifetime.nbytes // ALIGNMENT) * ALIGNMENT

@@ -97,13 +97,16 @@ def dependencies(body: Sequence[Instruction]) -> list[dict[int, int]]:
             readers.setdefault(source, []).append(index)
         target = instruction.target
         if target >= 0:
+            # write after read: a packet reads before it writes, so that both may share one
             for reader in readers.pop(target, []):
                 if reader != index:
                     waits[reader] = max(waits.get(reader, 0), 0)
+            # write after write: the later result must arrive later
             if target in writer:
                 first = body[writer[target]].opcode.latency
                 waits[writer[target]] = max(waits.get(writer[target], 0), first - instruction.opcode.latency + 1, 1)
             writer[target] = index
+        # an access moves the stream's pointer on
         if instruction.stream >= 0:
             if instruction.stream in last_of_stream:
                 earlier = last_of_stream[instruction.stream]
@@ -119,6 +122,7 @@ def schedule(body: Sequence[Instruction], device: Device) -> Loop | None:
     priority = _critical_paths(body, waits)
     start: dict[int, int] = {}
     packets: list[list[int]] = []
+    # the longest critical path first
     left = sorted(range(len(body)), key=lambda index: (-priority[index], index))
     while left:
         now = len(packets)

@@ -65,6 +65,7 @@ def choose_block(call: KernelCall, capacity: int, resident: Callable[[Value], bo
     if not fitting:
         return None
     traffic = {sizes: _traffic(call, sizes, resident) for sizes in fitting}
+    # cycles take long to estimate: only for blocks that move the fewest bytes
     least = min(traffic.values())
     lean = sorted((sizes for sizes in fitting if traffic[sizes] == least), key=lambda sizes: _tiles(call, sizes))
     blocks = [Block(sizes, _tiles(call, sizes), _cycles(call, sizes, resident, device)) for sizes in lean[:COMPARED]]
@@ -179,8 +180,10 @@ def _cycles(call: KernelCall, sizes: tuple[int, ...], resident: Callable[[Value]
             load += busy * _reloads(use, call, sizes) / tiles
         else:
             once += busy
+    # not refused: if all blocks are above the limit, the one with the fewest transfers has the least
     if transfers * tiles > MOST_TRANSFERS:
         return 1e30 * transfers * tiles
+    # a tile takes as long as its kernel, its transfers, or a load that its kernel does not hide
     period = max(compute, load + store, load + device.ddr.read_latency if load else 0.0)
     return once + load + device.ddr.read_latency + tiles * period + store + device.ddr.write_latency
 
@@ -188,5 +191,6 @@ def _cycles(call: KernelCall, sizes: tuple[int, ...], resident: Callable[[Value]
 def _reloads(use: Use, call: KernelCall, sizes: Sequence[int]) -> int:
     """How often an operand is fetched: anew for each tile whose part differs from that of the tile before."""
     counts = [ceil(whole / size) for whole, size in zip(call.space, sizes, strict=True)]
+    # axes behind its last one are walked while the operand stays
     last = max((axis for axis in use.axes if axis is not None and counts[axis] > 1), default=-1)
     return prod(counts[: last + 1])

@@ -149,6 +149,7 @@ def _is_no_larger(a: Output, b: Output) -> Output:
 
 
 def _chosen(condition: Output, a: Output, b: Output) -> Output:
+    # -1 has all bits, 0 none
     mask = opset.negative(opset.convert(condition, a.get_element_type().get_type_name()))
     return _made("bitwise_xor", b, opset.bitwise_and(opset.bitwise_xor(a, b), mask))
 
@@ -203,6 +204,7 @@ def _extreme(operation: Node) -> Output | None:
     if not _are_wide(operation):
         return _finite_extreme(operation)
     kind = operation.get_type_name().removeprefix("Reduce").lower()
+    # TopK compares integers exactly, ReduceMax and ReduceMin in float32
     for axis in np.atleast_1d(axes.get_node().get_data()):
         value = _made("topk", value, np.int64(1), int(axis), kind, "none", index_element_type="i32")
     return value if operation.get_keep_dims() else _made("squeeze", value, axes)
@@ -227,8 +229,10 @@ def _divided(a: Output, b: Output) -> tuple[Output, Output]:
     one: the remainder keeps its sign after both steps, and at most once `b` is left to be taken."""
     quotient, rest = _whole(a, b), None
     rest = opset.subtract(a, opset.multiply(quotient, b))
+    # the bits of the quotient that float32 has lost are those of the remainder's quotient
     more = _whole(rest.output(0), b)
     rest = opset.subtract(rest, opset.multiply(more, b)).output(0)
+    # |rest| >= |b|, compared below zero, where the lowest integer has a counterpart
     remains = _is_no_larger(_below_zero(rest), _below_zero(b))
     sign = opset.multiply(opset.sign(rest), opset.sign(b))
     one_more = opset.multiply(sign, opset.convert(remains, a.get_element_type().get_type_name()))
@@ -326,6 +330,7 @@ def _max_pool(operation: Node) -> None:
     names = "strides", "dilations", "pads_begin", "pads_end", "kernel"
     window = *(settings[name] for name in names), "floor", "explicit"
     pooled = _of_halves(value, lambda half: _made("max_pool", half, *window))
+    # a comparison does not see NaN: a pool over where they are does
     with_nan = opset.max_pool(opset.convert(opset.is_nan(value), "f32"), *window).output(0)
     nan = opset.convert_like(opset.constant(np.array(np.nan, np.float32)), pooled)
     operation.output(0).replace(_made("select", opset.greater(with_nan, np.float32(0)), nan, pooled))
@@ -336,6 +341,7 @@ def _softmax(operation: Node) -> Output | None:
     cannot make it infinite; if it is infinite the result is NaN too, unless it is -inf."""
     value, axis = operation.input_value(0), operation.get_attributes()["axis"]
     softmax = _made("softmax" if operation.get_type_name() == "Softmax" else "log_softmax", value, axis)
+    # 2^-40: no sum of finite elements becomes infinite
     total = opset.reduce_sum(opset.multiply(value, _constant(2.0**-40, value)), np.array([axis]), True)
     return _made("select", opset.less(total, _constant(np.inf, value)), softmax, _constant(np.nan, value))
 

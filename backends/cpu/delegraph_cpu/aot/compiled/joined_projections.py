@@ -76,6 +76,7 @@ def with_joined_projections(converted: Sequence[CpuModel]) -> list[CpuModel]:
         for value in model.model.graph.initializers.values():
             if content_of(value).ndim > 1 and content_of(value).nbytes in sizes:
                 uses[key(value)] += len(readers_of(value))
+    # weights that are unpacked at load are in the file as codes
     uses.update(key_of(codes.packed) for model in converted for codes in model.codes.values())
     joined = Counter(map(key, weights))
     chosen = [
@@ -113,6 +114,7 @@ def _alike(three: Sequence[ir.Value], features: Sequence[int], dim: int, codes: 
     stored as `codes` stay as they are."""
     if all(value.const_value is not None for value in three):
         return Joined(tuple(three), dim) if _divide(three, features, dim, codes) else None
+    # another reader would need the projection by itself
     alone = [value for value in three if len(readers_of(value)) == 1 and not value.is_graph_output()]
     nodes = [node for value in alone if (node := value.producer()) is not None]
     if len(nodes) < len(three) or any(_kind(node) != _kind(nodes[0]) for node in nodes):
@@ -120,6 +122,7 @@ def _alike(three: Sequence[ir.Value], features: Sequence[int], dim: int, codes: 
     op_type = nodes[0].op_type
     if op_type not in PRODUCTS and op_type != SUM:
         return None
+    # products share their first input, and their weights are joined; of a sum all operands are joined
     dim, shared = (PRODUCTS[op_type], 1) if op_type in PRODUCTS else (dim, 0)
     if any(node.inputs[:shared] != nodes[0].inputs[:shared] for node in nodes):
         return None

@@ -156,6 +156,7 @@ def _look_up(graph: ir.Graph, table: ir.Value, cast: ir.Node, parts: Sequence[_P
         picked = tape.op("Gather", [codes, lookup.inputs[1]])
         rows.append(tape.op("Gather", [floats, tape.op("Cast", [picked], {"to": ir.DataType.INT32})]))
     total = rows[0] if len(rows) == 1 else tape.op("Add", rows)
+    # two values for each byte: (…, bytes, 2) -> (…, columns)
     if parts[0].floats.ndim > 1:
         columns = _constant(graph, f"{table.name}.columns", np.array(content_of(table).shape[1:]))
         sizes = tape.op("Concat", [tape.op("Shape", [picked], {"end": -1}), columns], {"axis": 0})

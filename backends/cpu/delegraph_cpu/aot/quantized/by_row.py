@@ -88,6 +88,7 @@ def _product_of_rows(g: CpuGraph, input: Node, weight: _Factors, count: int | st
     integers, steps, zeros = _rounded(g, input, count) if grids is None else _quantized(g, grids, count)
     product = g.op("QGemm", integers, *_unscaled(g), *weight.inputs, domain=CONTRIB, transB=1)
     if zeros is not None:
+        # the integers are x / step + zero, and QGemm has no zero point for each row
         product = g.op("Sub", product, g.op("Mul", zeros, weight.sums))
     return g.op("Mul", product, steps)
 
@@ -116,6 +117,7 @@ def _quantized(g: CpuGraph, grids: QuantizeCall, count: int | str) -> _Rows:
     zeros = None if _is_zero(g, grids.zero_point) else _column(g, grids.zero_point, of)
     quantize = quantize_call(grids.source)
     if quantize is None or not _is_inverse(quantize, grids):
+        # int8 as uint8, 128 higher: only the highest bit changes
         bits = g.cast(_matrix(g, grids.source, count), torch.uint8)
         return g.op("BitwiseXor", bits, g.constant(np.array(_ZERO, np.uint8))), steps, zeros
     # Multiply by the inverse as torch does: a row's lowest may be halfway between two integers, -127.5.

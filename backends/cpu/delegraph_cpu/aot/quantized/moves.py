@@ -55,6 +55,7 @@ def _moved_by(convert: Convert, g: GraphBuilder, node: Node) -> OnIntegers:
     operands = [activation(g, source) for source in sources]
     if operands == [None]:
         operands = [_quantized_ahead(g, node, sources[0])]
+    # operands of one grid need no arithmetic, even if their limits differ
     if not all(operands) or len({grid.full for _, grid in operands if grid}) != 1:  # type: ignore[misc]
         return None
     grid = _union([grid for _, grid in operands])  # type: ignore[misc]
@@ -135,6 +136,7 @@ def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], *how: Any)
     if source is None:
         return None
     (integers, grid), fill = source, value or 0
+    # a fill between two integers is rounded, which is exact only if the result is put on the same grid
     if not grid.full.on_grid(fill) and grid.full != g.wanted.get(node):
         return None
     filled = g.constant(np.array(grid.full(fill), grid.dtype))

@@ -84,6 +84,7 @@ def _parts_of_bytes(g: CpuGraph, node: Node, rounded: bool) -> list[PackedPart]:
     shape = (rows, groups, group)
     if g.int8_inputs:
         return [PackedPart(8, shape, g.weight(f"{node.name}.codes", codes), _scales(g, node, scales))]
+    # code - 128 = 16 * ((code >> 4) - 8) + (code & 15): the high half has the default zero point 8, the low half 0
     high, low = (g.weight(f"{node.name}.codes", pairs(half)) for half in (codes >> 4, codes & 15))
     zero = _zero_points(g, node, np.zeros(scales.shape, np.int64))
     return [
@@ -196,6 +197,7 @@ def _packed_weight(g: CpuGraph, node: Node) -> PackedPart | None:
     group = _group_of(elements) or _fewest_bytes(elements, 4)
     filled = -(-elements // group) * group
     codes = weight.packed.reshape(rows, -1)
+    # zeros behind each group, up to the kernel's group:   [c c c] [c c c]  ->  [c c c 0] [c c c 0]
     if filled != elements:
         unpacked = np.stack([codes & 15, codes >> 4], -1).reshape(rows, -1)[:, :inner].reshape(rows, -1, elements)
         codes = pairs(np.pad(unpacked, [(0, 0), (0, 0), (0, filled - elements)]))

@@ -104,6 +104,7 @@ def _to_places(
     dims = len(sizes)
     last = g.op("Transpose", x, perm=[0, *range(2, 2 + dims), 1])
     parts = g.op("Reshape", last, g.ints([*[0] * (1 + dims), groups, *steps, outputs // groups]))  # 0: keeps the size
+    # [n, h, w, groups, sh, sw, o]  ->  [n, h, sh, w, sw, groups, o]  ->  [n, h * sh, w * sw, groups * o]
     interleaved = [axis for dim in range(1, 1 + dims) for axis in (dim, dim + 1 + dims)]
     placed = g.op("Transpose", parts, perm=[0, *interleaved, 1 + dims, 2 + 2 * dims])
     joined = g.op("Reshape", placed, g.ints([0, *sizes, outputs]))

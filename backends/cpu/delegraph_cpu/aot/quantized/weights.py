@@ -129,7 +129,7 @@ def _external_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | Non
 
 
 def is_settled(g: GraphBuilder, call: QuantizeCall) -> bool:
-    """Whether the source of `call` depends on no input of the graph."""
+    """Whether source, scale and zero point of `call` depend on no input of a run."""
     parts = (call.source, call.scale, call.zero_point)
     return all(not isinstance(p, Node) or p in g.external or g.constants.array(p) is not None for p in parts)
 
