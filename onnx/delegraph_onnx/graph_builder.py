@@ -260,8 +260,7 @@ class GraphBuilder:
         return self.reshape(self.op("Shape", value, start=dim, end=dim + 1), [])
 
     def bounds(self, size: torch.SymInt) -> tuple[int, float]:
-        """The least and the largest value of a dynamic size in the program: torch's own ranges begin at 2, whatever the
-        user says."""
+        """The least and the largest value of a dynamic size in the program: torch's own ranges begin at 2."""
         known = bound_sympy(size.node.expr, {**size.node.shape_env.var_to_range, **self.ranges})
         return int(known.lower), float(known.upper)
 

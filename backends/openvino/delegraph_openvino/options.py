@@ -60,8 +60,7 @@ class OpenVinoOptions(DelegateOptions):
 
     @classmethod
     def of_compile_specs(cls, specs: Sequence[CompileSpec]) -> OpenVinoOptions:
-        """The options of a delegate's compile specs. A file may neither name a folder (`cache`) nor ask for a
-        profile."""
+        """The options of a delegate's compile specs, which may neither name a folder nor ask for a profile."""
         named: dict[str, Any] = {}
         for spec in specs:
             if spec.key in cls.names() - {"cache", "profiling"}:

@@ -184,8 +184,7 @@ def avg_pool(
 
 
 def _by_torchs_count(node: Node, self: Node, kernel: Sequence[int]) -> NDArray[Any]:
-    """The correction of an average over the whole window: torch may have a divisor, and does not count elements beyond
-    the padding."""
+    """The correction of an average over the whole window: torch may have a divisor, or not count the padding."""
     dims, dtype = len(kernel), dtype_of(node)
     _, _, stride, padding, _, count_include_pad, *divisor = schema_arguments(node)
     whole = math.prod(kernel)

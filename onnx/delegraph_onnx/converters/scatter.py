@@ -175,8 +175,7 @@ def _put(g: GraphBuilder, self: Node, chosen: ir.Value, behind: int, new: ir.Val
 
 
 def _put_in_order(g: GraphBuilder, self: Node, mask: Node, values: Node, accumulate: bool) -> ir.Value:
-    """The n-th true place of the mask gets the n-th of `values`; one more stands behind them, for a mask without
-    any."""
+    """The n-th true place of the mask gets the n-th of `values`, behind which one is added for a mask without any."""
     dtype, behind = dtype_of(self), rank_of(self) - rank_of(mask)
     rows, chosen = g.tensor(values, dtype), g.value(mask)
     if rank_of(values) < behind + 1:

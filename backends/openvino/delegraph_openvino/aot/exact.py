@@ -38,8 +38,7 @@ _LESS_THAN_A_QUOTIENT: Final = np.float32(1 - 2**-22)
 
 
 def make_exact(model: openvino.Model, behind_layers: bool) -> None:
-    """Replace inexact operations of `model` and its branches' bodies; `behind_layers` also those computed with a
-    layer."""
+    """Replace inexact operations of `model` and its branches; `behind_layers`: also those computed with a layer."""
     for operation in operations_of(model):
         kind = operation.get_type_name()
         if kind not in _ROWS or (

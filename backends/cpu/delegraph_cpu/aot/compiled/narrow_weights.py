@@ -38,8 +38,7 @@ def has_halves(program: ExportedProgram) -> bool:
 
 
 def store_halves(graph: ir.Graph) -> None:
-    """Store the weights beside `graph` that a half holds exactly in that half. onnxruntime widens them once, when it
-    folds constants at load."""
+    """Store weights beside `graph` in a half that holds them exactly. onnxruntime widens them once, at load."""
     casts = []
     for name, value in list(graph.initializers.items()):
         half = _as_half(content_of(value)) if lies_beside(value) else None

@@ -46,8 +46,7 @@ class Weight:
     def with_bias(
         self, g: GraphBuilder, bias: Node | None, scale: float
     ) -> tuple[WeightInputs, ir.Value | None] | None:
-        """The inputs, and the bias in steps of the product with an input of this scale; None if the bias is no
-        constant."""
+        """The inputs, and the bias in steps of the product with an input of this scale; None if it is no constant."""
         real = bias_value(g, bias)
         if bias is None or real is None:
             return None if bias is not None else (self.inputs, None)
