@@ -21,7 +21,7 @@ class Placement:
     lower_bound: int
 
     def fits(self, capacity: int | None) -> bool:
-        """Whether it fits into a memory of `capacity` bytes (None: no limit)."""
+        """Whether the placement fits into a memory of `capacity` bytes (None: no limit)."""
         return capacity is None or self.nbytes <= capacity
 
 

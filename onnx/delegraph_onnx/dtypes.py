@@ -1,4 +1,4 @@
-"""torch dtypes -> ONNX element types, what they are computed in, and the sets of dtypes that the converters admit."""
+"""torch dtypes -> ONNX element types, the dtypes of computation, and the sets of dtypes that the converters admit."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Fusion(Protocol):
         """Calls whose values `convert` sets, or that nobody else reads."""
 
     def convert(self, g: GraphBuilder) -> None:
-        """Add its operators to the graph, and the values of the root and of what it replaced to `g.values`."""
+        """Add its operators to the graph, and the values of the root and of the replaced calls to `g.values`."""
 
 
 class GraphBuilder:

@@ -32,9 +32,9 @@ class QuantizedAs(Enum):
     ARITHMETIC = "arithmetic"
     """Not at all: they are divided, rounded, limited and cast by operators on floats."""
     QDQ = "q/dq"
-    """By QuantizeLinear and DequantizeLinear, where the program has them."""
+    """QuantizeLinear and DequantizeLinear, where the program has them."""
     KERNELS = "kernels"
-    """By integer operators of the engine, which its `GraphBuilder` writes (`own`); where none applies, as Q/DQ."""
+    """Integer operators of the engine, which its `GraphBuilder` writes (`own`); where none applies, as Q/DQ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ MOST_TCM_NBYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """How many units of each kind a packet may use."""
+    """The units of each kind that a packet may use."""
 
     load: int = 1
     store: int = 1

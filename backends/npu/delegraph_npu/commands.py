@@ -348,7 +348,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class MatMul:
-    """For each n and h: ifm (w, c) times ifm2 (w' = c, c'), giving ofm (w, c')."""
+    """Matrix products for each n and h: ifm (w, c) times ifm2 (w' = c, c'), giving ofm (w, c')."""
 
     opcode: ClassVar[int] = 6
     ifm: FeatureMap

@@ -43,7 +43,7 @@ __all__ = ["Cost", "Segment", "array_cycles", "cost_of", "schedule"]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one command or several: `cycles` from begin to end; the stages' own cycles, which overlap; work and bytes."""
+    """The cost of commands: `cycles` from begin to end; the stages' own cycles, which overlap; work and bytes."""
 
     cycles: float = 0.0
     array: float = 0.0

@@ -272,7 +272,7 @@ for _name in _MOVES.split():
 
 
 def _cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
-    """From real numbers, with imaginary parts of 0, or between complex dtypes."""
+    """A cast from real numbers, with imaginary parts of 0, or between complex dtypes."""
     dtype = dtype_of(node)
     real, imag = _operand(g, self, dtype)
     if imag is None:

@@ -52,7 +52,7 @@ def _at_its_place(g: GraphBuilder, kind: str, value: ir.Value, axes: Sequence[in
 
 
 def position(g: GraphBuilder, kind: str, value: ir.Value, dtype: torch.dtype, axis: int, keepdim: bool) -> ir.Value:
-    """Where along `axis`, not negative, the "Max" or "Min" stands: the first NaN, if there is one."""
+    """The place along `axis`, not negative, of the "Max" or "Min": that of the first NaN, if there is one."""
 
     def plain() -> ir.Value:
         return g.op(f"Arg{kind}", value, axis=axis, keepdims=int(keepdim))

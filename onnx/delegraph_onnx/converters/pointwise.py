@@ -140,7 +140,7 @@ def truncated(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Value:
 
 @convert_with("round.decimals", dtypes=REALS)
 def round_decimals(g: GraphBuilder, node: Node, self: Node, decimals: int) -> ir.Value:
-    """In steps of a power of ten. 0.1 is no exact float: values are multiplied and divided by its reciprocal."""
+    """Rounds to steps of a power of ten. 0.1 is no exact float: values are multiplied and divided by its reciprocal."""
     dtype = dtype_of(node)
     value, power = g.value(self), g.tensor(float(f"1e{abs(decimals)}"), dtype)
     there, back = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
@@ -199,7 +199,7 @@ def extreme_of_two(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.V
 
 @convert_with("fmax fmin", dtypes=NUMBERS)
 def number_of_two(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
-    """Where one operand is NaN, the other one."""
+    """The other operand where one is NaN."""
     dtype = dtype_of(node)
     a, b = g.tensor(self, dtype), g.tensor(other, dtype)
     chosen = of_two(g, "Max" if node.target == aten("fmax") else "Min", a, b, dtype)

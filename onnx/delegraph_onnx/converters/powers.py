@@ -47,7 +47,7 @@ def power_of_integers(g: GraphBuilder, node: Node, base: TensorLike, exponent: T
 
 
 def _multiplied(g: GraphBuilder, base: ir.Value, exponent: int) -> ir.Value:
-    """By squares: x^6 = (x^3)^2."""
+    """A product by squares: x^6 = (x^3)^2."""
     if exponent == 1:
         return base
     half = _multiplied(g, base, exponent // 2)
@@ -56,8 +56,8 @@ def _multiplied(g: GraphBuilder, base: ir.Value, exponent: int) -> ir.Value:
 
 
 def _multiplied_in_the_run(g: GraphBuilder, node: Node, base: ir.Value, exponent: ir.Value) -> ir.Value:
-    """By squares, as many as the largest exponent has bits. A negative exponent gives 1 / base rounded towards 0 in
-    torch: for 1 and -1 the lowest bit decides, else it is 0."""
+    """A product by squares, as many as the largest exponent has bits. A negative exponent gives 1 / base rounded
+    towards 0 in torch: for 1 and -1 the lowest bit decides, else it is 0."""
     dtype, shape = dtype_of(node), inner_shape_of(node)
     zero, unit, two = (g.tensor(number, dtype) for number in (0, 1, 2))
 

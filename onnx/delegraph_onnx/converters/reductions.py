@@ -124,7 +124,7 @@ def _mean(
 
 
 def _count(g: GraphBuilder, value: ir.Value, axes: Sequence[int], dtype: torch.dtype) -> ir.Value:
-    """How many elements one of a reduction over `axes` is made of."""
+    """The number of elements in each element of a reduction over `axes`."""
     return g.cast(g.op("ReduceProd", g.op("Gather", g.op("Shape", value), g.ints(axes), axis=0), keepdims=0), dtype)
 
 
@@ -192,7 +192,7 @@ def _variance(
 def variance(
     g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool
 ) -> ir.Value | Sequence[ir.Value]:
-    """Of `var.dim` the correction is a bool, which is 1 or 0."""
+    """The correction of `var.dim` is a bool, which means 1 or 0."""
     both = _variance(g, self, dim, correction if correction is None else +correction, keepdim)
     if name_of(node) == "var_mean":
         return both

@@ -88,7 +88,7 @@ def _resize(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which pixel is read: ONNX's attributes, the formula that they stand for (place in the result, factor), and
+    """The pixel that is read: ONNX's attributes, the formula that they stand for (place in the result, factor), and
     torch's formula (place, reciprocal of the factor)."""
 
     terms: dict[str, str]
@@ -147,7 +147,7 @@ class _Nearest:
 
 
 def _nearest(g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Size] | None, *_: object) -> ir.Value:
-    """By ONNX's Resize where that reads torch's pixels: it is several times as fast for floats."""
+    """ONNX's Resize where that reads torch's pixels: it is several times as fast for floats."""
     call = _Nearest.of(node)
 
     def resized() -> ir.Value:
@@ -236,10 +236,10 @@ def _is_doubled(g: GraphBuilder, call: _Nearest) -> ir.Value:
 
 
 def _reads_the_same(call: _Nearest) -> bool:
-    """Whether onnxruntime surely reads what torch does, of sizes that are known.
+    """Whether onnxruntime certainly reads torch's pixels, for known sizes.
 
     torch multiplies by the reciprocal of the factor, in single precision: near a border between two pixels the rounding
-    decides, and onnxruntime's is another one, which depends on its version.
+    decides, and onnxruntime's differs, and depends on its version.
     """
     sizes = [(int(before), int(after)) for before, after in map(call.sizes, range(call.dims))]
     by_scale = [scale for scale in call.scales if scale is not None]
@@ -252,7 +252,7 @@ def _reads_the_same(call: _Nearest) -> bool:
 
 
 def _read_by_onnx(rule: Rule, before: int, after: int, factor: float) -> Iterator[NDArray[np.floating]]:
-    """Which pixel is at each place, in single precision and in double, and where the image is copied."""
+    """The pixel at each place, in single precision, in double, and where the image is copied."""
     for kind in (np.float32, np.float64):
         yield rule.pixel(np.arange(after, dtype=kind), kind(factor)).clip(0, before - 1)
     if before == after:

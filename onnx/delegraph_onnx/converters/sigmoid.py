@@ -72,4 +72,4 @@ _MOVING: Final = (indexing.__name__, shapes.__name__)
 
 _NEARLY: Final = ("neg", "add.Tensor", "add.Scalar", "clamp", "clamp.Tensor", "maximum", "minimum", "where.self")
 _NEARLY_ALIKE: Final = COPIES | _DIVISIONS | frozenset(map(aten, _NEARLY))
-"""Copies, and what changes a value's sign or keeps it from being 0; a dividend."""
+"""Copies, and operators that change a value's sign or keep it from being 0; a dividend."""

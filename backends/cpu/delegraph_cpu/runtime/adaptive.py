@@ -64,7 +64,7 @@ class AdaptiveSession:
 def call_of_the_moment(
     sessions: AdaptiveSession, bind: Callable[[onnxruntime.InferenceSession], Callable[[], object] | None]
 ) -> Callable[[], object] | None:
-    """A call that runs what `bind` makes of the session of the moment; None if it makes nothing of one."""
+    """A call that runs `bind(session)` for the session of the moment; None if `bind` returns None for a session."""
     bound_to = sessions.session()
     call = bind(bound_to)
     if call is None:

@@ -154,8 +154,8 @@ class Support:
 
     @classmethod
     def of(cls, program: ExportedProgram, device: Device, half_for_float: bool = False) -> Support:
-        """For the nodes of `program`, and of the graphs that lowering derives from it: weights are known by the names
-        of their placeholders. The arguments of control-flow bodies are not known, whatever their names."""
+        """Answers for the nodes of `program`, and of the graphs that lowering derives from it: weights are known by the
+        names of their placeholders. The arguments of control-flow bodies are not known, whatever their names."""
         tensors = Constants.of(program).tensors
         bodies = frozenset(part.graph for path, part in graph_modules(program.graph_module) if path)
         return cls(device, half_for_float, {node.name: tensor for node, tensor in tensors.items()}, bodies)

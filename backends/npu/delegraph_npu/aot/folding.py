@@ -79,7 +79,7 @@ class Folding:
     """The state of a conversion: the integers of every node so far, and the operators."""
 
     def __init__(self, program: ExportedProgram | None = None) -> None:
-        """Of a program, whose constants are known; or of a body of control flow, which has none."""
+        """A folding of a program, whose constants are known; or of a body of control flow, which has none."""
         self.constants = Constants() if program is None else Constants.of(program)
         self.quantizations = Quantizations(self.constants)
         self.values: dict[Node, Laid] = {}

@@ -291,4 +291,4 @@ def _own_limits(row: Row, call: QuantizedCall) -> str | None:
 
 
 CHECKS: Final[tuple[Callable[[Row, QuantizedCall], str | None], ...]] = (_integers, _own_limits, _shared)
-"""In the order in which they are asked; the first reason is reported."""
+"""The checks in their order; the first reason is reported."""

@@ -179,7 +179,7 @@ def _select(operation: Node) -> Output | None:
 
 
 def _absolute(operation: Node) -> Output | None:
-    """Of values that depend on constants and sizes alone, OpenVINO keeps the signs if the first has none."""
+    """OpenVINO's Abs of values that depend on constants and sizes alone keeps the signs if the first has none."""
     value = operation.input_value(0)
     if value.get_node().get_type_name() == "Constant" or _shapes_behind(value) is None:
         return None
@@ -291,7 +291,7 @@ def _unless_nan(value: Output, otherwise: Output) -> Output:
 
 
 def _extreme_of_two(operation: Node) -> Output | None:
-    """Of floats NaN if one is NaN, where OpenVINO returns the other; of integers without a Clamp or ReLU of float32."""
+    """NaN if one float is NaN, where OpenVINO gives the other; integers without a Clamp or ReLU of float32."""
     a, b = operation.input_values()
     is_maximum = operation.get_type_name() == "Maximum"
     if a.get_element_type() in _WIDE:
@@ -309,7 +309,7 @@ def _extreme_of_integers(a: Output, b: Output) -> Output | None:
 
 
 def _finite_extreme(operation: Node) -> Output | None:
-    """Of infinities alone OpenVINO gives the largest finite number: of halves, which doubled is infinite again."""
+    """OpenVINO's extreme of infinities is the largest finite number: half of it, doubled, is infinite again."""
     value, axes = operation.input_values()
     if not value.get_element_type().is_real():
         return None

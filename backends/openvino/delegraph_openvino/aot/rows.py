@@ -226,14 +226,14 @@ def on_reals(g: OpenVinoGraph, node: Node, *arguments: Any) -> Converted | None:
 
 
 def pad(g: OpenVinoGraph, node: Node, x: Node, amounts: Any, *how: Any) -> Converted | None:
-    """On reals: around integers the padding would be the integer next to the value."""
+    """A padding on reals: around integers it would be the integer next to the value."""
     return on_reals(g, node, x, amounts, *how) if how[-1] else None
 
 
 def average(
     g: OpenVinoGraph, node: Node, x: Node, kernel: Any, stride: Any, padding: Any, ceil: bool, *rest: Any
 ) -> Converted | None:
-    """On reals: zeros in the average would be other numbers among integers with a zero point."""
+    """An average on reals: zeros would be other numbers among integers with a zero point."""
     pads = padding if isinstance(padding, list | tuple) else [padding]
     settings: list[Sequence[Any]] = [call.args for call in roundings_behind(x)]
     shifted = any(zero != low for _, _, zero, low, *_ in settings)

@@ -53,7 +53,7 @@ def mean(
 def avg_pool(
     g: GraphBuilder, node: Node, self: Node, kernel_size: Sequence[int], stride: Sequence[int], *how: Any
 ) -> Integers | None:
-    """Where all windows are divided by the same number."""
+    """Converts an average whose windows are all divided by the same number."""
     dims, (padding, ceil_mode, count_include_pad, *divisors) = rank_of(self) - 2, how
     divisor = divisors[0] if divisors else None
     kernel, pads = per_dim(kernel_size, dims), per_dim(padding, dims)

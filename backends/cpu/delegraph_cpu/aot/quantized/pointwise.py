@@ -31,7 +31,7 @@ def binary(g: GraphBuilder, node: Node, self: Node, other: Node, alpha: Scalar =
 
 @integers_for("cat concat", commutes=True)
 def cat(g: GraphBuilder, node: Node, tensors: Sequence[Node], dim: int) -> OnIntegers:
-    """On one grid without arithmetic."""
+    """A concatenation on one grid needs no arithmetic."""
     joined = moved(g, node)
     if joined is not None:
         return joined

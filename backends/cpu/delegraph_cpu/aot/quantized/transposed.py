@@ -34,7 +34,7 @@ __all__ = ["conv_transpose"]
 
 
 def conv_transpose(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None) -> Integers | None:
-    """For kernels without gaps, inputs with at most one dynamic size, and a result that is on a grid."""
+    """Converts kernels without gaps, inputs with at most one dynamic size, and results that are on a grid."""
     told = named_arguments(node)
     groups: int = told["groups"]
     taken, factors, result_grid = activation(g, input), symmetric_weight(g, weight, 1), g.wanted.get(node)

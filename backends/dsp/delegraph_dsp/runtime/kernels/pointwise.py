@@ -143,7 +143,7 @@ def mul_int(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> 
 
 @kernel("rescale", CODES, CODES, shapes=same, integers=(CODE, *GRID))
 def rescaled(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> None:
-    """From one grid to another (TOSA 1.0, RESCALE)."""
+    """Codes of one grid on another (TOSA 1.0, RESCALE)."""
     source, out = arrays
     zero, *grid = integers
     write_codes(out, source.astype(np.int64) - zero, grid)

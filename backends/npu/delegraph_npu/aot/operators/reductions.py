@@ -62,7 +62,8 @@ def _check_average_pool(
 
 
 def _pooled(f: Folding, call: QuantizedCall, input: Node, kind: str, window: Window) -> Laid:
-    """On the grid of the operand, as in TOSA; an average on another grid is a depthwise convolution with ones."""
+    """A pool on the grid of the operand, as in TOSA; an average on another grid is a depthwise convolution with
+    ones."""
     order = IMAGES[4]
     image = f.image(input, order)
     result = f.result(call, order)
@@ -111,7 +112,7 @@ def _check_adaptive(node: Node, input: Node, sizes: Sequence[int]) -> str | None
 
 @operator("adaptive_avg_pool2d", Annotate.VALUES, _check_adaptive, "adaptive_avg_pool2d")
 def adaptive_average_pool(f: Folding, call: QuantizedCall, input: Node, sizes: Sequence[int]) -> Laid:
-    """For a single place a sum, rounded once; otherwise the average of windows that do not overlap."""
+    """A sum for a single place, rounded once; otherwise the average of windows that do not overlap."""
     (height, width), (rows, columns) = shape_of(input)[2:], shape_of(call.head)[2:]
     if (rows, columns) == (1, 1):
         return _reduced(f, call, input, (2, 3), "sum", 1 / (height * width), True)
