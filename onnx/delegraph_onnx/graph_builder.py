@@ -378,6 +378,7 @@ class GraphBuilder:
         handles = debug_handles(*calls)
         for node in nodes_within(self.nodes[before:]):
             for value in node.outputs:
+                # not over those of calls within a body, which were converted first
                 self.debug_handles.setdefault(value, handles)
 
     @contextmanager
@@ -397,6 +398,7 @@ class GraphBuilder:
         nodes = self.finished(_needed(self.nodes, outputs), outputs)
         used = {id(value) for node in nodes for value in _read(node)} | {id(value) for value in outputs}
         weights = [value for value in self.initializers.values() if id(value) in used]
+        # older engines and viewers can open all other graphs
         later = any(node.op_type in _OF_ATTENTION for node in nodes_within(nodes))
         graph = ir.Graph(
             [*inputs, *self._external],

@@ -71,6 +71,7 @@ def _sink(reads: Sequence[Collection[int]], taken: Sequence[bool], level: list[i
                 level[i] = first[i] if crossing <= 1 else level[i]
             latest[i] = level[i]
         for source in reads[i]:
+            # a supported source of an unsupported reader must stay a level before it
             latest[source] = min(latest[source], latest[i] - (taken[source] and not taken[i]))
             if taken[i]:
                 first[source] = min(first[source], level[i])

@@ -78,6 +78,7 @@ def rows_of(view: View, box: Box) -> list[Rows]:
     levels = [(box[dim][1] - box[dim][0], view.strides[dim]) for dim in _by_stride(view)]
     levels = [(count, stride) for count, stride in levels if count != 1]
     run = 1
+    # dims that continue each other in memory are one row
     while levels and levels[0][1] == run:
         run *= levels.pop(0)[0]
     rows, stride = levels.pop(0) if levels else (1, run)

@@ -115,6 +115,7 @@ class Emitter:
         stored = [2, 2] if rowed else [2, 3]
         self._load(call, buffers, plan[0], versions, 0, self._placed.ahead[number])
         for index, tile in enumerate(tiles):
+            # beside this tile's kernel, into the other buffers
             if index + 1 < len(tiles):
                 self._load(call, buffers, plan[index + 1], versions, index + 1)
             output = len(call.uses) - 1

@@ -225,6 +225,7 @@ def _matmul(tile: Tile) -> Loops:
         a = w.load(0)
         for row in range(ROWS):
             product = w.op("vmpyf", w.op("vsplat", a), b)
+            # a product of halves fills two vectors of words
             for half in range(2):
                 w.op("vaddsf", sums[2 * row + half], product, into=sums[2 * row + half])
 
@@ -309,6 +310,7 @@ def _softmax_int(tile: Tile) -> Loops:
 
     def look_up(w: Writer, word: int) -> int:
         result = w.op("vlut", word)
+        # a lookup has 32 entries: 256 take eight of them, the two tables of int16 sixteen
         for _ in range(tables - 1):
             result = w.op("vlut", word, result)
         return result

@@ -157,6 +157,7 @@ def _buffers(
         tile = tuple((0, size) for size in block.sizes)
         for index, use in enumerate(call.uses):
             if use.view.value not in staying:
+                # the next part is loaded into the second buffer while the kernel reads the first
                 for copy in range(2 if changes(use, call, block) else 1):
                     nbytes = max(box_nbytes(use.view, box_of(use, tile)), 1)
                     first = number - (copy == 0 and (number, index) in ahead)

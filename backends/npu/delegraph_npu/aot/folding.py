@@ -140,7 +140,7 @@ class Folding:
         if laid.order == order:
             self._inputs.pop(laid.tensor, None)
             return laid
-        key = (laid.tensor, move(laid.order, order))  # tensors that are views of each other need one move
+        key = (laid.tensor, move(laid.order, order))  # permuted views of a tensor share its moves
         if key not in self._moved:
             self._moved[key] = self._in_order(*key)
         return Laid(self._moved[key], laid.shape, order)

@@ -113,6 +113,7 @@ def plan_group(
     """
     convolutions = [operator for operator in operators if isinstance(operator, ir.Convolution)]
     whole: dict[ir.Operator, Weights] = {operator: blocks_of(operator, BLOCK_NBYTES) for operator in convolutions}
+    # the first plan that fits has the largest tiles: the fewest loads and rows that are computed twice
     for sizes in _sizes(operators[-1]):
         tiles = split(operators[-1].output.shape, sizes)
         buffers = _buffers(operators, tiles, views, outside)

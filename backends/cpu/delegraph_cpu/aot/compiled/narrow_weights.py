@@ -58,6 +58,7 @@ def _as_half(array: NDArray[Any]) -> NDArray[Any] | None:
     """`array` as bfloat16 or float16 if that loses nothing and it is float32, otherwise None."""
     if array.dtype != np.float32:
         return None
+    # bfloat16 is the upper half of float32
     if not (array.view(np.uint32) & 0xFFFF).any():
         return array.astype(ml_dtypes.bfloat16)
     with np.errstate(over="ignore"):
@@ -87,7 +88,7 @@ def widen_kernels(graph: ir.Graph) -> None:
 
 
 def _is_kernel(value: ir.Value) -> bool:
-    """Whether only operators of `KERNELS` read `value`, perhaps after moves."""
+    """Whether an operator of `KERNELS` reads `value` as its kernel, perhaps after moves."""
     return any(
         use.idx in range(3)[KERNELS[use.node.op_type]]
         if use.node.op_type in KERNELS

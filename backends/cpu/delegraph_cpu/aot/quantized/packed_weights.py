@@ -117,6 +117,7 @@ def _parts_of_external_bytes(g: CpuGraph, node: Node) -> list[PackedPart]:
     if g.int8_inputs:
         return [PackedPart(8, shape, codes, fine)]
     first, second = _pairs_of(g, codes)
+    # bits abcdefgh (first), ijklmnop (second)  ->  ijklabcd (high), mnopefgh (low)
     high = g.op("BitwiseOr", _shifted(g, first, "RIGHT"), g.op("BitwiseAnd", second, _byte(g, 240)))
     low = g.op("BitwiseOr", g.op("BitwiseAnd", first, _byte(g, 15)), _shifted(g, second, "LEFT"))
     coarse = g.op("Mul", fine, g.constant(np.array(16, np.float32)))
@@ -146,6 +147,7 @@ def _bytes_by_row(g: CpuGraph, node: Node) -> tuple[Bytes, NDArray[np.float32]] 
     rows, inner = weight.content.shape
     group = _fewest_bytes(inner, 8)
     groups = -(-inner // group)
+    # 128 stands for 0, so that the padding adds nothing
     codes = np.full((rows, groups * group), 128, np.uint8)
     codes[:, :inner] = higher(weight.content)
     return codes.reshape(rows, groups, group), np.repeat(weight.scale.reshape(-1, 1), groups, 1)

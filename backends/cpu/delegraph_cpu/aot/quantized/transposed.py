@@ -127,7 +127,9 @@ def _by_place(weight: NDArray[np.int8], steps: Sequence[int], groups: int) -> ND
     filled = [(0, count * step - size) for size, count, step in zip(kernel, counts, steps, strict=True)]
     whole = np.pad(weight, [(0, 0), (0, 0), *filled])
     split = [size for pair in zip(counts, steps, strict=True) for size in pair]
+    # [in, o, kh, kw] padded  ->  [groups, in, o, nh, sh, nw, sw]  ->  [groups, sh, sw, o, in, nh, nw]
     parts = whole.reshape(groups, inputs // groups, outputs, *split)
     of_counts, of_places = range(3, parts.ndim, 2), range(4, parts.ndim, 2)
+    # reversed: a transposed convolution scatters with the kernel, and QLinearConv gathers
     ordered = np.flip(parts, tuple(of_counts)).transpose(0, *of_places, 2, 1, *of_counts)
     return np.ascontiguousarray(ordered.reshape(groups * prod(steps) * outputs, inputs // groups, *counts))
