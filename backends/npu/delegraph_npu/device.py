@@ -103,7 +103,7 @@ class MemoryDescription:
         self.memory()
 
     def memory(self) -> Memory:
-        """The memory as the roofline model counts it."""
+        """The memory's numbers for counting cycles."""
         return Memory(
             self.name,
             self.nbytes,

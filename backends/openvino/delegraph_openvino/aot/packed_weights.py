@@ -24,8 +24,8 @@ __all__ = ["PackedWeight", "packed_weights"]
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """A weight of `shape` with its packed codes in the node `codes`; `scale` has a number for each group, row by row,
-    and `zero_points` are (rows, groups, 1)."""
+    """A weight of `shape`; `node` is the placeholder of its packed `codes`; `scale` has a number for each group, row by
+    row, and `zero_points` are (rows, groups, 1)."""
 
     node: Node
     codes: NDArray[np.uint8]
