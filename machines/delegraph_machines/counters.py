@@ -1,7 +1,7 @@
-"""What a device's runtime tells of each operator (JSON in the metadata of an event) -> columns, and a table.
+"""A device's counters for each operator (JSON in the metadata of an event) -> columns, and a table.
 
-A runtime logs an event for each operator with `metadata=json.dumps({"cycles": …, "energy_pj": …}).encode()`; here is
-what reads these: `parse_counters` for an Inspector (ExecuTorch's or ours), `counters_text` for a run that was traced.
+A runtime logs an event for each operator with `metadata=json.dumps({"cycles": …, "energy_pj": …}).encode()`. Readers
+are `parse_counters` for an Inspector (ExecuTorch's or ours), and `counters_text` for a traced run.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ __all__ = ["counters_text", "operator_counters", "parse_counters"]
 
 
 def parse_counters(metadatas: Sequence[str | bytes]) -> dict[str, float]:
-    """The counters of one operator, of which each run has said one text: their means. For
+    """The means of the counters of one operator, with a text for each run. For
     `Inspector(delegate_metadata_parser=parse_counters)`, whose tables then have a column for each.
 
-    What is not a JSON object of numbers, another backend's words, gives no columns.
+    Text that is no JSON object of numbers, such as another backend's, has no columns.
     """
     runs = [counters for counters in map(_counters, metadatas) if counters]
-    return {name: sum(one.get(name, 0) for one in runs) / len(runs) for name in (runs[0] if runs else {})}
+    return {name: sum(run.get(name, 0) for run in runs) / len(runs) for name in (runs[0] if runs else {})}
 
 
 def operator_counters(events: Iterable[ProfileEvent]) -> list[tuple[str, dict[str, float]]]:
     """Name and counters of each operator among the `events` of a run, those with the most cycles first; an operator
-    that ran in several delegates, or several times, is there as often."""
-    found = [(event.name, _counters(event.metadata)) for event in events if event.delegate_debug_id is not None]
-    return sorted(((name, told) for name, told in found if told), key=lambda one: -one[1].get("cycles", 0))
+    that ran in several delegates, or several times, occurs as often."""
+    by_operator = [(event.name, _counters(event.metadata)) for event in events if event.delegate_debug_id is not None]
+    return sorted(((name, told) for name, told in by_operator if told), key=lambda entry: -entry[1].get("cycles", 0))
 
 
 def counters_text(events: Iterable[ProfileEvent]) -> str:
@@ -50,7 +50,7 @@ def counters_text(events: Iterable[ProfileEvent]) -> str:
 
 
 def _counters(metadata: str | bytes | None) -> dict[str, float]:
-    """The numbers that a text says by name; none, if it is another's."""
+    """The numbers in a text by name; none if it is another backend's."""
     try:
         told: Any = json.loads(metadata or b"{}")
     except ValueError:

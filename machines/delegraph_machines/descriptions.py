@@ -1,7 +1,7 @@
 """A device's TOML file -> frozen dataclasses, checked against their fields.
 
 Tables become dataclasses, arrays of tables tuples of them; a field annotated `Size` may be written "256 KiB". The
-classes check in `__post_init__` what only they know, by raising `ValueError`.
+classes check further conditions in `__post_init__`, and raise `ValueError`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _SIZE: Final = re.compile(r"(\d+) ?(" + "|".join(_UNITS) + ")")
 
 
 def from_toml(text: str, cls: type[_T], where: str) -> _T:
-    """What `text` describes, as the frozen dataclass `cls`.
+    """The frozen dataclass `cls` that `text` describes.
 
-    Raises `InvalidArgument`, which names `where` (a file or preset), the key and what it may be.
+    Raises `InvalidArgument`, which names `where` (a file or preset), the key and its possible values.
     """
     try:
         return _record(tomllib.loads(text), cls, "")
@@ -41,10 +41,10 @@ def from_toml(text: str, cls: type[_T], where: str) -> _T:
 
 
 def preset_or_path(package: str, name: str) -> tuple[str, str]:
-    """The text of a description, and what it is called in messages: that of the preset `name` of `package` (a file
+    """The text of a description, and its name in messages: of the preset `name` of `package` (a file
     `presets/NAME.toml` in it), or of the user's own file where `name` ends in `.toml`.
 
-    Raises `InvalidArgument` for a preset or a file that is not there.
+    Raises `InvalidArgument` for a preset or a file that does not exist.
     """
     if name.endswith(".toml"):
         try:
@@ -66,51 +66,51 @@ def preset_names(package: str) -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
-def _record(given: Mapping[str, Any], cls: type[_T], path: str) -> _T:
+def _record(table: Mapping[str, Any], cls: type[_T], path: str) -> _T:
     hints = typing.get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    for key in given:
+    for key in table:
         if key not in fields:
             raise ValueError(f"{path or 'it'} has {key!r}{_suggestion(key, fields)}; known are {', '.join(fields)}")
-    values = {key: _value(value, hints[key], f"{path}.{key}".lstrip(".")) for key, value in given.items()}
+    values = {key: _value(value, hints[key], f"{path}.{key}".lstrip(".")) for key, value in table.items()}
     missing = [name for name, field in fields.items() if name not in values and _is_required(field)]
     if missing:
         raise ValueError(f"{path or 'it'} lacks {', '.join(missing)}")
     return cls(**values)
 
 
-def _value(given: Any, wanted: Any, path: str) -> Any:
-    origin = typing.get_origin(wanted)
+def _value(value: Any, expected: Any, path: str) -> Any:
+    origin = typing.get_origin(expected)
     if origin is types.UnionType or origin is typing.Union:
-        return _value(given, next(one for one in typing.get_args(wanted) if one is not type(None)), path)
+        return _value(value, next(option for option in typing.get_args(expected) if option is not type(None)), path)
     if origin is typing.Literal:
-        if given not in typing.get_args(wanted):
-            raise ValueError(f"{path} is {given!r}; it is one of {', '.join(map(repr, typing.get_args(wanted)))}")
-        return given
+        if value not in typing.get_args(expected):
+            raise ValueError(f"{path} is {value!r}; it is one of {', '.join(map(repr, typing.get_args(expected)))}")
+        return value
     if origin is tuple:
-        if not isinstance(given, list):
-            raise ValueError(f"{path} is {given!r}; it is a list")
-        return tuple(_value(one, typing.get_args(wanted)[0], f"{path}[{i}]") for i, one in enumerate(given))
-    if dataclasses.is_dataclass(wanted):
-        if not isinstance(given, dict):
-            raise ValueError(f"{path} is {given!r}; it is a table")
-        return _record(given, typing.cast(type[Any], wanted), path)
-    if wanted is Size:
-        return _size(given, path)
-    number = float if wanted is float and isinstance(given, int) else wanted
-    if isinstance(given, bool) is not (wanted is bool) or not isinstance(
-        given, (wanted, int) if number is float else wanted
+        if not isinstance(value, list):
+            raise ValueError(f"{path} is {value!r}; it is a list")
+        return tuple(_value(item, typing.get_args(expected)[0], f"{path}[{i}]") for i, item in enumerate(value))
+    if dataclasses.is_dataclass(expected):
+        if not isinstance(value, dict):
+            raise ValueError(f"{path} is {value!r}; it is a table")
+        return _record(value, typing.cast(type[Any], expected), path)
+    if expected is Size:
+        return _size(value, path)
+    number = float if expected is float and isinstance(value, int) else expected
+    if isinstance(value, bool) is not (expected is bool) or not isinstance(
+        value, (expected, int) if number is float else expected
     ):
-        raise ValueError(f"{path} is {given!r}; it is a {wanted.__name__}")
-    return number(given)
+        raise ValueError(f"{path} is {value!r}; it is a {expected.__name__}")
+    return number(value)
 
 
-def _size(given: Any, path: str) -> int:
-    if isinstance(given, str) and (match := _SIZE.fullmatch(given.strip())):
+def _size(value: Any, path: str) -> int:
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())):
         return int(match[1]) * _UNITS[match[2]]
-    if not isinstance(given, int) or isinstance(given, bool):
-        raise ValueError(f'{path} is {given!r}; it is a number of bytes, or written as "256 KiB"')
-    return given
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f'{path} is {value!r}; it is a number of bytes, or written as "256 KiB"')
+    return value
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:

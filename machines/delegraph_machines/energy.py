@@ -30,7 +30,7 @@ Operation: TypeAlias = Literal[
     "float32_add",
     "float32_multiply",
 ]
-"""What a table has an energy for."""
+"""The operations with an energy in a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class EnergyTable:
     sram: tuple[SramByte, ...]
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` unless the sizes of the SRAMs, and what they cost, grow."""
-        sizes, costs = [one.nbytes for one in self.sram], [one.byte for one in self.sram]
+        """Raise `ValueError` unless the sizes of the SRAMs, and their costs, grow."""
+        sizes, costs = [entry.nbytes for entry in self.sram], [entry.byte for entry in self.sram]
         if not self.sram or sizes != sorted(set(sizes)) or costs != sorted(costs) or min(sizes) < 1:
             raise ValueError("sram is a list of sizes that grow, and larger ones do not cost less")
 
@@ -69,10 +69,10 @@ class EnergyTable:
         return float(sum(getattr(self, kind) * count for kind, count in operations.items()))
 
     def sram_byte(self, nbytes: int) -> float:
-        """Picojoules for a byte of an SRAM of `nbytes`: on a straight line over the logarithms of the sizes, and
-        beyond the ends of the table what stands there."""
-        smaller = [one for one in self.sram if one.nbytes <= nbytes]
-        larger = [one for one in self.sram if one.nbytes > nbytes]
+        """Picojoules for a byte of an SRAM of `nbytes`: on a straight line over the logarithms of the sizes, and beyond
+        the ends of the table the end's."""
+        smaller = [entry for entry in self.sram if entry.nbytes <= nbytes]
+        larger = [entry for entry in self.sram if entry.nbytes > nbytes]
         if not smaller or not larger:
             return (smaller[-1] if smaller else larger[0]).byte
         low, high = smaller[-1], larger[0]
@@ -82,7 +82,7 @@ class EnergyTable:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Picojoules, by where they go."""
+    """Picojoules of computing and of each kind of memory."""
 
     compute: float = 0.0
     sram: float = 0.0

@@ -53,8 +53,8 @@ def quantized_multiplier(scale: ArrayLike) -> tuple[NDArray[np.int32], NDArray[n
 def rescale(
     values: ArrayLike, multiplier: ArrayLike, shift: ArrayLike, rounding: Rounding = "single"
 ) -> NDArray[np.int64]:
-    """`values * multiplier * 2**-shift`, rounded (TOSA 1.0, APPLY_SCALE_32). `values` are of 32 bits, the rest
-    broadcasts to them; the result has not been clamped."""
+    """`values * multiplier * 2**-shift`, rounded (TOSA 1.0, APPLY_SCALE_32). `values` have 32 bits, the others
+    broadcast to them; the result is not clamped."""
     wide = np.asarray(values, np.int64)
     by = np.asarray(shift, np.int64)
     half = np.int64(1) << (by - 1)
@@ -105,15 +105,15 @@ def table_of(
     """
     codes = np.arange(-128.0, 128.0) if dtype is np.int8 else np.arange(-32768.0, 32768.0 + 1, 128)
     bounds = np.iinfo(dtype)
-    with np.errstate(all="ignore"):  # a logarithm has no value below zero, and at zero the smallest
+    with np.errstate(all="ignore"):  # a logarithm is NaN below zero, and -inf at zero
         steps = np.rint(np.asarray(function((codes - in_zero) * in_scale), np.float64) / out_scale)
     entries = np.nan_to_num(steps, nan=0.0, posinf=np.inf, neginf=-np.inf) + out_zero
     return cast("NDArray[np.int8] | NDArray[np.int16]", np.clip(entries, bounds.min, bounds.max).astype(dtype))
 
 
 def not_interpolated(function: str, low: float, high: float) -> str | None:
-    """Why the lines between entries of int16 are far from `function`, named as torch names it, from `low` to `high`;
-    None if they are near. Entries of int8 have nothing between them."""
+    """The reason why interpolation between int16 entries is far from `function`, by torch's name, from `low` to `high`;
+    None if it is near. int8 has an entry for each value."""
     pole = next((pole for pole in _POLES.get(function, ()) if low <= pole <= high), None)
     if function not in _JUMPS and pole is None:
         return None

@@ -1,7 +1,7 @@
-"""A command stream's accesses, in order -> the first that comes before what it needs has arrived.
+"""A command stream's accesses, in order -> the first that touches bytes of an unfinished transfer.
 
-A transfer runs beside the commands that follow it, until its channel is waited for. Until then nothing may read what
-it writes, nor write what it reads or writes.
+A transfer runs beside the following commands, until its channel is waited for. Until then nothing may read the bytes
+that it writes, nor write bytes that it reads or writes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Range:
 
 
 class Hazard(ValueError):
-    """An access that would meet a transfer that is not known to be over."""
+    """An access to bytes of a transfer that may be unfinished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class _Transfer:
 
 
 class Hazards:
-    """What is under way, by channel. Transfers of one channel run in their order; different channels in any."""
+    """Unfinished transfers, by channel. Transfers of one channel run in order; those of different channels in any
+    order."""
 
     def __init__(self) -> None:
         self._channels: dict[int, list[_Transfer]] = defaultdict(list)
@@ -49,7 +50,7 @@ class Hazards:
         self._channels[channel].append(transfer)
 
     def wait(self, channel: int) -> None:
-        """All that was started on `channel` is over."""
+        """All transfers that were started on `channel` are done."""
         self._channels.pop(channel, None)
 
     def access(self, reads: Iterable[Range], writes: Iterable[Range]) -> None:

@@ -14,7 +14,7 @@ __all__ = ["Memory", "access_cycles", "transfer_cycles"]
 @dataclass(frozen=True, slots=True)
 class Memory:
     """A memory as the core sees it. `nbytes`: its size, None for no limit. `bytes_per_cycle`: its bandwidth, per cycle
-    of the core. `burst_nbytes`: what one access moves at least. Latencies are in cycles of the core."""
+    of the core. `burst_nbytes`: the least that an access moves. Latencies are in cycles of the core."""
 
     name: str
     nbytes: int | None = None
@@ -24,7 +24,7 @@ class Memory:
     write_latency: int = 0
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for what no memory can be."""
+        """Raise `ValueError` for an impossible memory."""
         if not self.bytes_per_cycle > 0 or self.burst_nbytes < 1:
             raise ValueError(f"memory {self.name!r}: its bandwidth and burst are above 0")
         if min(self.read_latency, self.write_latency, self.nbytes or 0) < 0:
@@ -33,7 +33,7 @@ class Memory:
 
 def access_cycles(memory: Memory, nbytes: int, run_nbytes: int | None = None) -> float:
     """Cycles for which `memory` is busy with `nbytes`, in runs of `run_nbytes` that lie together (all of them, if
-    None): each run is paid in whole bursts."""
+    None): each run takes whole bursts."""
     if nbytes == 0:
         return 0.0
     run = min(nbytes, run_nbytes or nbytes)

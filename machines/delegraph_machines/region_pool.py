@@ -1,6 +1,6 @@
-"""Contents -> a region of a machine's memory, each in it once; and which partitions have contents in common.
+"""Contents -> a region of a machine's memory with each content once; and which partitions share contents.
 
-A region of one partition lies in its blob; one of several that share lies in the named data, under its `key`.
+A region of one partition lies in its blob; a shared one lies in the named data, under its `key`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["RegionPool", "sharing"]
 
 @dataclass(slots=True)
 class RegionPool:
-    """The region of a backend's as it grows; places in it are multiples of `alignment` bytes."""
+    """A backend's region as it grows; places in it are multiples of `alignment` bytes."""
 
     backend_id: str
     alignment: int = 1
@@ -23,7 +23,7 @@ class RegionPool:
     _places: dict[bytes, int] = field(default_factory=dict)
 
     def place(self, data: bytes) -> int:
-        """Where `data` is."""
+        """The place of `data`, which is appended if it is new."""
         if data not in self._places:
             self.content += bytes(-len(self.content) % self.alignment)
             self._places[data] = len(self.content)
@@ -38,5 +38,5 @@ class RegionPool:
 
 def sharing(contents: Sequence[Set[bytes]]) -> list[bool]:
     """For the contents of each partition, or their digests, whether another partition has one of them."""
-    owners = Counter(content for found in contents for content in found)
-    return [any(owners[content] > 1 for content in found) for found in contents]
+    owners = Counter(content for partition in contents for content in partition)
+    return [any(owners[content] > 1 for content in partition) for partition in contents]

@@ -22,7 +22,7 @@ _MARGIN: Final = 64
 @dataclass(frozen=True, slots=True)
 class Point:
     """A layer or a model: its `operations` (multiply-accumulates), the `nbytes` that it moves to and from the outer
-    memory, and the `cycles` that it takes. `group` gives points one colour."""
+    memory, and its `cycles`. Points of a `group` have one colour."""
 
     name: str
     operations: float

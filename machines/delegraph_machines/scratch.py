@@ -1,4 +1,4 @@
-"""Lifetimes of a command stream's buffers -> places in scratch memory, by the planners that are installed."""
+"""Lifetimes of a command stream's buffers -> places in scratch memory, by the installed planners."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["Placement", "place"]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`offsets`, in bytes, correspond to the lifetimes; `nbytes` is what they need in all, and `lower_bound` what no
-    placement can undercut."""
+    """`offsets`, in bytes, correspond to the lifetimes; `nbytes` is their total size, and `lower_bound` the least of
+    any placement."""
 
     offsets: tuple[int, ...]
     nbytes: int
     lower_bound: int
 
     def fits(self, capacity: int | None) -> bool:
-        """Whether a memory of `capacity` bytes (None: no limit) holds it."""
+        """Whether the placement fits into a memory of `capacity` bytes (None: no limit)."""
         return capacity is None or self.nbytes <= capacity
 
 
@@ -29,7 +29,7 @@ def place(lifetimes: Sequence[Lifetime], alignment: int, planner: str = "greedy"
     """Give each of `lifetimes` a multiple of `alignment` bytes. `planner` is a name in `delegraph.memory_planners`;
     "search" takes longer and may prove that there is no better placement.
 
-    Raises `PluginError` for a planner that is not there.
+    Raises `PluginError` for an unknown planner.
     """
     plan = default_registry().load("delegraph.memory_planners", planner)(lifetimes, alignment)
     return Placement(tuple(plan.offsets), plan.total, plan.lower_bound)

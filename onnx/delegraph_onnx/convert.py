@@ -37,7 +37,7 @@ class ExternalWeight:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A buffer that the delegate changes: `input` is what it holds, `output` what it holds next, at first `tensor`."""
+    """A buffer that the delegate changes: `input` is its value before a run, `output` after it, `tensor` at first."""
 
     buffer: str
     input: BlobTensor
@@ -48,8 +48,8 @@ class State:
 @dataclass(frozen=True, slots=True)
 class ConvertedModel:
     """The ONNX model of a partition, with the inputs and outputs of its delegate call in order; `states` are inputs and
-    outputs of the model behind these, `external` weights further inputs. `debug_handles` are, by the names of values,
-    those of the calls whose conversion made them."""
+    outputs of the model behind these, `external` weights further inputs. `debug_handles` maps the name of a value to
+    the handles of the calls that were converted to it."""
 
     model: ir.Model
     inputs: tuple[BlobTensor, ...]
@@ -60,27 +60,27 @@ class ConvertedModel:
 
 
 def convert(program: ExportedProgram, builder: GraphBuilder) -> ConvertedModel:
-    """The ONNX model of `program` for the target of `builder`, which has made nothing yet.
+    """The ONNX model of `program` for the target of `builder`, which is empty so far.
 
     Raises `UnsupportedOperator` for a node that the target's table declines.
     """
     builder.ranges = program.range_constraints
-    made = PartitionConverter(builder)
-    outputs = made.convert_program(program)
-    states = [made.states[node] for node in made.signature.states]
-    copies = [replace(made.externals[node], info=info) for node, info in builder.copies]
+    partition = PartitionConverter(builder)
+    outputs = partition.convert_program(program)
+    states = [partition.states[node] for node in partition.signature.states]
+    copies = [replace(partition.externals[node], info=info) for node, info in builder.copies]
     return ConvertedModel(
-        builder.model([*made.inputs, *made.held], [*outputs, *made.new_values]),
-        tuple(made.input_infos),
-        tuple(made.output_infos),
+        builder.model([*partition.inputs, *partition.held], [*outputs, *partition.new_values]),
+        tuple(partition.input_infos),
+        tuple(partition.output_infos),
         tuple(states),
-        (*made.externals.values(), *copies),
+        (*partition.externals.values(), *copies),
         {str(value.name): handles for value, handles in builder.debug_handles.items()},
     )
 
 
 class CallConverter(GraphConverter[ir.Value]):
-    """Adds the calls of a graph to what `builder` makes: those of a fusion together, every other by itself."""
+    """Adds the calls of a graph to the graph of `builder`: those of a fusion together, every other by itself."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class CallConverter(GraphConverter[ir.Value]):
         self._replaced: frozenset[Node] = frozenset()
 
     def fuse(self, fused: Mapping[Node, Fusion]) -> None:
-        """Let these be converted together, each where its root is."""
+        """Let the calls of each fusion be converted together, in the place of its root."""
         self._fused = fused
         self._replaced = frozenset(node for fusion in fused.values() for node in fusion.replaced)
 
@@ -139,16 +139,16 @@ class PartitionConverter(CallConverter):
         self.states: dict[Node, State] = {}
 
     def convert_weights(self, signature: ResolvedSignature) -> None:
-        """Weights and constants become initialisers; those that are external inputs."""
-        for node, held in signature.constants.items():
+        """Weights and constants become initialisers; external ones become inputs."""
+        for node, weight in signature.constants.items():
             tag = external_tag(node)
             if tag is not None and not self.builder.target.external_weights:
-                self.external(node, held, tag)
-            if tag is None or not held.tensor.numel():
-                self.builder.add_parameter(node, held.tensor)
+                self.external(node, weight, tag)
+            if tag is None or not weight.tensor.numel():
+                self.builder.add_parameter(node, weight.tensor)
             else:
-                info = self.builder.add_external(node, layout_of(held.tensor))
-                self.externals[node] = ExternalWeight(info, held.name, tag, held.tensor)
+                info = self.builder.add_external(node, layout_of(weight.tensor))
+                self.externals[node] = ExternalWeight(info, weight.name, tag, weight.tensor)
 
     def input(self, node: Node) -> ir.Value | None:  # type: ignore[override]  # nothing refers to a constant argument
         """The graph's input for a user input; None for a constant argument."""
@@ -166,17 +166,17 @@ class PartitionConverter(CallConverter):
         super().convert_calls(graph)
 
     def _without_run(self) -> frozenset[str]:
-        """The sizes of which a 0 lets the backend run nothing, since all of the delegate's outputs are empty then."""
-        given = {str(size) for node in self.signature.inputs for size in _sizes(node)}
+        """The sizes for which 0 means that the backend runs nothing: all outputs of the delegate are empty then."""
+        input_sizes = {str(size) for node in self.signature.inputs for size in _sizes(node)}
         sizes = [_sizes(node) for node in self.signature.outputs]
-        known = all(str(size) in given or isinstance(size, int) for shape in sizes for size in shape)
+        known = all(str(size) in input_sizes or isinstance(size, int) for shape in sizes for size in shape)
         if self.signature.states or not sizes or not known:
             return frozenset()
         return frozenset(map(str, common_sizes(sizes)))
 
-    def state(self, node: Node, held: HeldTensor) -> ir.Value:
+    def state(self, node: Node, buffer: HeldTensor) -> ir.Value:
         if not self.builder.target.states:
-            return super().state(node, held)
+            return super().state(node, buffer)
         outer, inner, self.held_infos[node] = _input(self.builder, node)
         self.held.append(outer)
         return inner
@@ -189,7 +189,7 @@ class PartitionConverter(CallConverter):
         result = self.builder.cast(inner, outer) if outer in HALVES else self.builder.op("Identity", inner)
         return _declared(result, info, node)
 
-    def write_back(self, state: Node, held: HeldTensor, source: Node) -> None:
+    def write_back(self, state: Node, buffer: HeldTensor, source: Node) -> None:
         """An output for the new value: an operator's own result where it can be, so that it may write in place."""
         info = _tensor_info(self.builder.target, source, f"{_NEW}{len(self.states)}")
         value = self.builder.value(source)
@@ -198,7 +198,7 @@ class PartitionConverter(CallConverter):
         elif value.producer() is None or str(value.name).startswith(_NEW):
             value = self.builder.op("Identity", value)
         self.new_values.append(_declared(value, info, source))
-        self.states[state] = State(held.name, self.held_infos[state], info, held.tensor)
+        self.states[state] = State(buffer.name, self.held_infos[state], info, buffer.tensor)
 
 
 def _sizes(node: object) -> tuple[Dim, ...]:
@@ -210,11 +210,11 @@ def _sizes(node: object) -> tuple[Dim, ...]:
 _TENSOR_OR_NUMBER: Final = (torch.Tensor, torch.SymInt, torch.SymBool, torch.SymFloat, int, float)
 
 _NEW: Final = "new:"
-"""How the names of states' new values begin; no node of a graph has such a name."""
+"""The prefix of the names of states' new values; no node of a graph has such a name."""
 
 
 def _input(builder: GraphBuilder, node: Node) -> tuple[ir.Value, ir.Value, BlobTensor]:
-    """An input of the graph, what stands for it within, and how it is called."""
+    """An input of the graph, its value within the graph, and its name, dtype and shape."""
     info = _tensor_info(builder.target, node, node.name)
     value = _declared(ir.Value(), info, node)
     inner = builder.cast(value, dtype_of(node)) if outer_dtype_of(node) in HALVES else value

@@ -1,4 +1,4 @@
-"""torch dtypes -> ONNX element types, what they are computed in, and the sets of dtypes that the converters admit."""
+"""torch dtypes -> ONNX element types, the dtypes of computation, and the sets of dtypes that the converters admit."""
 
 from __future__ import annotations
 
@@ -34,15 +34,14 @@ ONNX_TYPES: Final[dict[torch.dtype, ir.DataType]] = {
     torch.uint8: ir.DataType.UINT8,
     torch.bool: ir.DataType.BOOL,
 }
-"""Of the tensors that go into a delegate and come out of it."""
+"""The dtypes of the inputs and outputs of a delegate."""
 
 HALVES: Final = frozenset({torch.float16, torch.bfloat16})
-"""Kept in float32 within a delegate, rounded where they leave it: onnxruntime has no kernels for them on most CPUs, and
-casts around each operator cost more than the operators. What comes out is torch's result without the rounding that
-torch does between operators."""
+"""Float32 within a delegate, rounded where they leave it: onnxruntime has no kernels for them on most CPUs, and casts
+around each operator cost more than the operators. The results are torch's without the rounding between operators."""
 
 COMPLEX: Final = {torch.complex64: torch.float32, torch.complex128: torch.float64}
-"""Pairs of these within a delegate, and where they cross its border."""
+"""Pairs of these dtypes within a delegate, and at its border."""
 
 NARROW: Final = frozenset({torch.int8, torch.int16, torch.uint8})
 """Moved as they are; an operator that computes with them does so in int32, and wraps the result as torch does."""
@@ -55,9 +54,9 @@ NUMBERS_OR_BOOL: Final = NUMBERS | {torch.bool}
 ALL: Final = frozenset(ONNX_TYPES) - HALVES
 
 INT64_MAX: Final = torch.iinfo(torch.int64).max
-"""Where a Slice ends that goes on to the end."""
+"""The end of a Slice that goes on to the end of the dim."""
 
 
 def computed_in(dtype: torch.dtype) -> torch.dtype:
-    """What tensors of `dtype` are within a delegate."""
+    """The dtype of tensors of `dtype` within a delegate."""
     return torch.float32 if dtype in HALVES else COMPLEX.get(dtype, dtype)

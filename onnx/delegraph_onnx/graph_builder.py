@@ -35,44 +35,44 @@ if TYPE_CHECKING:
 __all__ = ["Converted", "Fusion", "GraphBuilder", "Scalar", "Size", "TensorLike", "array_of", "initializer"]
 
 OPSET_OF_ATTENTION: Final = 23
-"""The first with `_OF_ATTENTION`: what has none of these is written for older engines as well."""
+"""The first opset with `_OF_ATTENTION`; graphs without these operators are written for older engines as well."""
 _OF_ATTENTION: Final = ("Attention", "RotaryEmbedding")
 
 Scalar: TypeAlias = int | float | bool
-"""A number of Python's."""
+"""A Python number."""
 Size: TypeAlias = "int | Node"
 """A size that is known, or the node that computes it."""
 TensorLike: TypeAlias = "Node | ir.Value | Scalar"
-"""What may stand for a tensor."""
+"""An argument that may stand for a tensor."""
 Converted: TypeAlias = "ir.Value | Sequence[ir.Value | None]"
 """The value of a call, or one for each of its results; None for those that are not used."""
 
 
 class Fusion(Protocol):
-    """Calls that are converted together: where, and the calls that are not converted besides."""
+    """Calls that are converted together: the call in whose place, and the calls that it replaces."""
 
     @property
     def root(self) -> Node:
-        """The call in whose place they are converted: the last one."""
+        """The call in whose place the fusion is converted: the last one."""
 
     @property
     def replaced(self) -> frozenset[Node]:
-        """Calls whose values `convert` gives, or that nobody else reads."""
+        """Calls whose values `convert` sets, or that nobody else reads."""
 
     def convert(self, g: GraphBuilder) -> None:
-        """Add its operators to the graph, and the values of the root and of what it replaced to `g.values`."""
+        """Add its operators to the graph, and the values of the root and of the replaced calls to `g.values`."""
 
 
 class GraphBuilder:
-    """An ONNX graph under construction, for `target`. Backends that have more to say than a target does extend it: by
-    operators of their engine (`own`), calls that are converted together (`fusions`), a last look (`finished`).
+    """An ONNX graph under construction, for `target`. Backends extend it where the target's data does not suffice: by
+    operators of their engine (`own`), fused calls (`fusions`), and a last change (`finished`).
 
     `values` maps each converted fx node to its value (or values, for a node with several results); a SymInt is an
-    int64 scalar. `integers` are what values on a grid are made of, and `wanted` is the grid that all users of a node's
-    result put it on, for operators that compute on integers; `constants` are contents that are known, as they are
-    within the delegate. `debug_handles` says which calls of the program each value was made for; `ranges` are those of
-    the program's symbolic sizes, `without_run` the sizes of which a 0 lets no run happen. `external` are the weights
-    that lie in a `.ptd`, and how; `copies` are inputs for them besides their first.
+    int64 scalar. `integers` are the integers of quantized values; `wanted` is the grid on which all users put a node's
+    result, for operators that compute on integers; `constants` are the known contents, in the dtypes of the delegate.
+    `debug_handles` are the handles of the calls that each value was made for; `ranges` are those of the symbolic sizes,
+    `without_run` the sizes for which 0 means that nothing runs. `external` are the layouts of weights in a `.ptd`;
+    `copies` are further inputs for these weights.
     """
 
     def __init__(self, target: Target) -> None:
@@ -96,10 +96,10 @@ class GraphBuilder:
     # ---- the engine's own --------------------------------------------------------------------------
 
     def prepare(self, graph: Graph) -> None:
-        """Look at a graph, the partition's or that of a body, before its calls are converted."""
+        """Look at a graph, the partition's or a body's, before its calls are converted."""
 
     def fusions(self, graph: Graph, signature: ResolvedSignature) -> Mapping[Node, Fusion]:
-        """Calls of the partition that are converted together, by the last of them."""
+        """The fused calls of the partition, by the last call of each."""
         return {}
 
     def own(self, node: Node) -> Converted | None:
@@ -117,8 +117,8 @@ class GraphBuilder:
         return self.op("MatMul", x, self.transpose(y, [*range(rank - 2), rank - 1, rank - 2]))
 
     def products_of_experts(self, matrices: Node, rows: Node) -> Callable[[ir.Value, int], ir.Value] | None:
-        """`(x, expert) -> x @ matrices[expert]` by operators of the engine's own, if it has some for how the matrices
-        (experts, inner, outputs) are stored; `rows` are those of (experts * outputs, inner)."""
+        """`(x, expert) -> x @ matrices[expert]` by operators of the engine's own, if it has some for the way in which
+        the matrices (experts, inner, outputs) are stored; `rows` are those of (experts * outputs, inner)."""
         return None
 
     def finished(self, nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> Sequence[ir.Node]:
@@ -126,7 +126,7 @@ class GraphBuilder:
         return nodes
 
     def shape_of(self, value: ir.Value) -> tuple[int | str, ...] | None:
-        """The shape of `value` as far as it was noted (`record`)."""
+        """The shape of `value` if it was recorded (`record`)."""
         return self._shapes.get(value)
 
     # ---- values ----------------------------------------------------------------------------------
@@ -139,14 +139,14 @@ class GraphBuilder:
         self.values[node] = self._initializer(node.name, array)
 
     def add_external(self, node: Node, layout: TensorLayout) -> BlobTensor:
-        """Make the placeholder `node` an input of the graph, which lies as in a `.ptd`: of its content nothing is
-        known. The dims of what is returned are in the order in which they lie there."""
+        """Make the placeholder `node` an input of the graph, with unknown content, that lies as in a `.ptd`. The dims
+        of the result are in the order in which they lie there."""
         self.external[node] = layout
         self.values[node], info = self._external_input(node, node.name)
         return info
 
     def external_value(self, node: Node) -> ir.Value:
-        """An external weight, as an input of the graph for each use: see `quantized/weights.py` for who needs that."""
+        """An external weight, as an input of the graph for each use, which `quantized/weights.py` explains."""
         if all(use.node.op_type in ("Cast", "DequantizeLinear") for use in self.value(node).uses()):
             return self.value(node)
         value, info = self._external_input(node, f"{node.name}.{self._count}")
@@ -159,8 +159,8 @@ class GraphBuilder:
         shape = tuple(layout.sizes[dim] for dim in order)
         dtype = outer_dtype_of(node)
         pair = [2] if dtype in COMPLEX else []
-        held = ir.TensorType(ONNX_TYPES[COMPLEX.get(dtype, dtype)])
-        stored = ir.Value(name=name, shape=ir.Shape([*shape, *pair]), type=held)
+        tensor_type = ir.TensorType(ONNX_TYPES[COMPLEX.get(dtype, dtype)])
+        stored = ir.Value(name=name, shape=ir.Shape([*shape, *pair]), type=tensor_type)
         self._external.append(self.record(stored, [*shape, *pair]))
         inner = self.record(self.cast(stored, dtype_of(node)), shape) if dtype in HALVES else stored
         permutation = [order.index(dim) for dim in range(len(order))]
@@ -168,7 +168,7 @@ class GraphBuilder:
         return value, BlobTensor(name, str(dtype).removeprefix("torch."), shape)
 
     def bind(self, placeholder: Node, argument: TensorLike) -> None:
-        """Let the input of a control-flow body be what its call gives for it, with all that is known of that."""
+        """Give the input of a control-flow body the value of the call's argument, with all that is known of it."""
         if not isinstance(argument, Node):
             self.values[placeholder] = self.tensor(argument, dtype_of(placeholder))
             return
@@ -195,9 +195,9 @@ class GraphBuilder:
 
     def value(self, argument: Node | ir.Value) -> ir.Value:
         """The value of a converted node with one result."""
-        found = self.values[argument] if isinstance(argument, Node) else argument
-        assert isinstance(found, ir.Value), f"{argument} has several results"
-        return found
+        value = self.values[argument] if isinstance(argument, Node) else argument
+        assert isinstance(value, ir.Value), f"{argument} has several results"
+        return value
 
     def tensor(self, argument: TensorLike, dtype: torch.dtype) -> ir.Value:
         """`argument` as a value of `dtype`: a node, cast if it must be, or a constant made of a Python number.
@@ -210,15 +210,15 @@ class GraphBuilder:
             return self.constant(array_of(argument, dtype))
         if dtype_of(argument) == dtype and outer_dtype_of(argument) not in HALVES:
             return self.value(argument)
-        number = self.number(argument)  # of which halves have no more than they hold
+        number = self.number(argument)  # which is rounded where the dtype is a half
         if number is None and dtype_of(argument) == dtype:
             return self.value(argument)
         return self.cast(self.value(argument), dtype) if number is None else self.tensor(number, dtype)
 
     def operand(self, argument: Node | Scalar, dtype: torch.dtype) -> ir.Value:
-        """`argument` as torch casts it to `dtype`, one of the program: a number is rounded where that is of halves.
+        """`argument` as torch casts it to `dtype`, a dtype of the program: a number is rounded if that is a half.
 
-        Not of products and quotients, for which torch has the number itself.
+        Not for products and quotients, in which torch does not round the number.
         """
         number = self.number(argument)
         if dtype in HALVES and number is not None:
@@ -229,7 +229,7 @@ class GraphBuilder:
         return self.cast(self.cast(value, dtype), computed_in(dtype))
 
     def constant(self, array: NDArray[Any]) -> ir.Value:
-        """A constant; equal ones are one."""
+        """A constant; equal constants share one value."""
         array = np.ascontiguousarray(array) if array.ndim else array
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
@@ -245,7 +245,7 @@ class GraphBuilder:
         return self.constant(np.array(sizes, np.int64))
 
     def filled(self, number: int, sizes: Sequence[Any], dtype: torch.dtype) -> ir.Value:
-        """A constant of these sizes, which must be known, that has one number everywhere."""
+        """A constant of these sizes, which must be known, filled with a number."""
         return self.constant(np.full(tuple(sizes), number, numpy_dtype(dtype)))
 
     def sizes(self, sizes: Sequence[Size | ir.Value]) -> ir.Value:
@@ -260,8 +260,7 @@ class GraphBuilder:
         return self.reshape(self.op("Shape", value, start=dim, end=dim + 1), [])
 
     def bounds(self, size: torch.SymInt) -> tuple[int, float]:
-        """The least and the largest value of a dynamic size, as the program has it: torch's own ranges begin at 2,
-        whatever the user says."""
+        """The least and the largest value of a dynamic size in the program: torch's own ranges begin at 2."""
         known = bound_sympy(size.node.expr, {**size.node.shape_env.var_to_range, **self.ranges})
         return int(known.lower), float(known.upper)
 
@@ -283,11 +282,12 @@ class GraphBuilder:
         self, op_type: str, results: int, *inputs: ir.Value | None, domain: str = "", **attributes: object
     ) -> Sequence[ir.Value]:
         """Add an operator with several results."""
+        # optional inputs at the end are left out, those between are empty
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         known = {name: value for name, value in attributes.items() if value is not None}
-        given = [ir.convenience.convert_attribute(*item) for item in known.items()]  # type: ignore[arg-type]
-        node = ir.Node(domain, op_type, inputs, given, num_outputs=results)
+        converted = [ir.convenience.convert_attribute(*item) for item in known.items()]  # type: ignore[arg-type]
+        node = ir.Node(domain, op_type, inputs, converted, num_outputs=results)
         for index, output in enumerate(node.outputs):
             output.name = f"{op_type}_{self._count}_{index}"
         self._count += 1
@@ -299,28 +299,28 @@ class GraphBuilder:
     ) -> Sequence[ir.Value]:
         """The values that `then` makes where the bool scalar `condition` is true at run time, else `otherwise`'s.
 
-        Only the operators of the branch that is chosen run.
+        Only the operators of the chosen branch run.
         """
-        chosen, other = self.subgraph(then, ()), self.subgraph(otherwise, ())
-        return self.ops("If", len(chosen.outputs), condition, then_branch=chosen, else_branch=other)
+        then_body, else_body = self.subgraph(then, ()), self.subgraph(otherwise, ())
+        return self.ops("If", len(then_body.outputs), condition, then_branch=then_body, else_branch=else_body)
 
     def input(self, name: str, dtype: torch.dtype, shape: Sequence[Dim]) -> ir.Value:
         """An input for a `subgraph`; `name` need not be unique."""
         self._count += 1
-        held = ir.TensorType(ONNX_TYPES[dtype])
-        value = ir.Value(name=f"{name}_{self._count}", shape=ir.Shape(in_words(shape)), type=held)
+        tensor_type = ir.TensorType(ONNX_TYPES[dtype])
+        value = ir.Value(name=f"{name}_{self._count}", shape=ir.Shape(in_words(shape)), type=tensor_type)
         return self.record(value, shape)
 
     def subgraph(self, make: Callable[[], Sequence[ir.Value]], inputs: Sequence[ir.Value]) -> ir.Graph:
-        """A body of If, Loop or Scan: what `make` adds and gives, which may read what lies outside."""
+        """A body of If, Loop or Scan: the operators that `make` adds, which may read outer values, and its results."""
         outside, self.nodes = self.nodes, []
-        results = [self.op("Identity", value) for value in make()]  # a body gives nothing from outside it
+        results = [self.op("Identity", value) for value in make()]  # an output of a body is no outer value
         inside, self.nodes = self.nodes, outside
         self._count += 1
         return ir.Graph(inputs, results, nodes=_needed(inside, results), name=f"body_{self._count}")
 
     def total(self, values: Sequence[ir.Value]) -> ir.Value:
-        """The sum of one value and more."""
+        """The sum of one or more values."""
         total = values[0]
         for value in values[1:]:
             total = self.op("Add", total, value)
@@ -334,24 +334,24 @@ class GraphBuilder:
         return self.op("Cast", value, to=int(ONNX_TYPES[dtype]))
 
     def reshape(self, value: ir.Value, shape: Sequence[Dim], sizes: Callable[[], ir.Value] | None = None) -> ir.Value:
-        """`value` in `shape`; a reshape of a reshape is one, and to the same shape none.
+        """`value` in `shape`; a reshape of a reshape becomes one, and a reshape to the same shape is left out.
 
-        Dynamic dims stand as -1 (one of them) or 0 ("as in the source"); where that does not do, `sizes` computes the
+        Dynamic dims stand as -1 (one of them) or 0 ("as in the source"); where that is not enough, `sizes` computes the
         shape.
         """
-        source, wanted = _input_of(value, "Reshape") or value, in_words(shape)
-        if self._shapes.get(source) == wanted:
+        source, target = _input_of(value, "Reshape") or value, in_words(shape)
+        if self._shapes.get(source) == target:
             return source
-        # rows that two dynamic dims were joined to do not tell them apart: what is between the two reshapes does
+        # two dynamic dims that a reshape joined cannot be told from its source: the value between the reshapes tells
         for taken in dict.fromkeys((source, value)):
-            written = _written(wanted, self._shapes.get(taken))
+            written = _written(target, self._shapes.get(taken))
             if written.count(-1) <= 1:
                 return self.record(self.op("Reshape", taken, self.ints(written)), shape)
         assert sizes is not None, f"reshape to {shape}"
         return self.record(self.op("Reshape", source, sizes()), shape)
 
     def transpose(self, value: ir.Value, permutation: Sequence[int]) -> ir.Value:
-        """`value` with permuted dims; a transpose of a transpose is one, or none."""
+        """`value` with permuted dims; a transpose of a transpose becomes one, or none."""
         source = _input_of(value, "Transpose")
         if source is not None:
             producer = value.producer()
@@ -371,18 +371,19 @@ class GraphBuilder:
 
     @contextmanager
     def on_behalf_of(self, *calls: Node) -> Iterator[None]:
-        """Note the debug handles of `calls` for all values that operators added in the body of the `with` have, but
-        for those of calls within the bodies of a control flow, which have their own."""
+        """Note the debug handles of `calls` for the values of all operators that the body of the `with` adds. Calls
+        within the bodies of a control flow keep their own."""
         before = len(self.nodes)
         yield
-        found = debug_handles(*calls)
+        handles = debug_handles(*calls)
         for node in nodes_within(self.nodes[before:]):
             for value in node.outputs:
-                self.debug_handles.setdefault(value, found)
+                # not over those of calls within a body, which were converted first
+                self.debug_handles.setdefault(value, handles)
 
     @contextmanager
     def standing_for(self, values: Mapping[Node, ir.Value]) -> Iterator[None]:
-        """Within, the nodes have these values."""
+        """Within the `with`, the nodes have these values."""
         before = {node: self.values[node] for node in values}
         self.values.update(values)
         try:
@@ -393,10 +394,11 @@ class GraphBuilder:
     # ---- the result ------------------------------------------------------------------------------
 
     def model(self, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> ir.Model:
-        """The finished model, with what its outputs do not need left out."""
+        """The finished model, without operators that its outputs do not need."""
         nodes = self.finished(_needed(self.nodes, outputs), outputs)
         used = {id(value) for node in nodes for value in _read(node)} | {id(value) for value in outputs}
         weights = [value for value in self.initializers.values() if id(value) in used]
+        # older engines and viewers can open all other graphs
         later = any(node.op_type in _OF_ATTENTION for node in nodes_within(nodes))
         graph = ir.Graph(
             [*inputs, *self._external],
@@ -418,8 +420,8 @@ class GraphBuilder:
 
 
 def array_of(number: Scalar, dtype: torch.dtype) -> NDArray[Any]:
-    """`number` in `dtype`, without dims, as torch casts it: an integer wraps, and what becomes of a float for which an
-    integer dtype has none depends on the CPU."""
+    """`number` in `dtype`, without dims, as torch casts it: an integer wraps, and a float that the integer dtype does
+    not hold depends on the CPU."""
     return as_array(torch.tensor(number, dtype=torch.float64 if isinstance(number, float) else None).to(dtype))
 
 
@@ -429,12 +431,12 @@ def initializer(name: str, content: NDArray[Any] | ir.PackedTensor[Any]) -> ir.V
     return ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
 
 
-def _written(wanted: Sequence[Dim], before: Sequence[Dim] | None) -> list[int]:
-    """A Reshape's target: -1 for a dynamic dim, 0 for those that stand where the source has them, if -1 is not one."""
-    written = [dim if isinstance(dim, int) else -1 for dim in wanted]
+def _written(shape: Sequence[Dim], before: Sequence[Dim] | None) -> list[int]:
+    """A Reshape's target: -1 for a dynamic dim; of several, 0 for those that stand where the source has them."""
+    written = [dim if isinstance(dim, int) else -1 for dim in shape]
     if written.count(-1) <= 1 or before is None:
         return written
-    same = [i < len(before) and before[i] == dim for i, dim in enumerate(wanted)]
+    same = [i < len(before) and before[i] == dim for i, dim in enumerate(shape)]
     return [0 if w == -1 and s else w for w, s in zip(written, same, strict=True)]
 
 
@@ -444,16 +446,16 @@ def _input_of(value: ir.Value, op_type: str) -> ir.Value | None:
 
 
 def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:
-    wanted = {id(value) for value in outputs}
+    needed = {id(value) for value in outputs}
     kept = []
     for node in reversed(nodes):
-        if any(id(output) in wanted for output in node.outputs):
+        if any(id(output) in needed for output in node.outputs):
             kept.append(node)
-            wanted.update(id(value) for value in _read(node))
+            needed.update(id(value) for value in _read(node))
     return kept[::-1]
 
 
 def _read(node: ir.Node) -> Iterator[ir.Value | None]:
-    """What `node` reads, the nodes of its branches included."""
+    """The values that `node` reads, in its branches too."""
     for inner in nodes_within([node]):
         yield from inner.inputs

@@ -21,7 +21,7 @@ def is_last(dim: Any, node: Node) -> bool:
 
 
 def sliced_from(node: Any) -> Node | None:
-    """What `node` is a slice of, or one of the parts that it is split into."""
+    """The node of which `node` is a slice, or one of the parts into which it is split."""
     if not isinstance(node, Node) or node.op != "call_function":
         return None
     if node.target is operator.getitem:
@@ -33,7 +33,7 @@ def sliced_from(node: Any) -> Node | None:
 
 
 def slice_of(node: Any, x: Node, step: int = 1) -> tuple[int, int] | None:
-    """The part of the last dim of `x` that `node` is, each element or each `step`-th: from where, and up to where."""
+    """The part of the last dim of `x` that `node` is, each element or each `step`-th: its start and its end."""
     if sliced_from(node) is not x or not isinstance(size := shape_of(x)[-1], int):
         return None
     if node.target is operator.getitem:
@@ -48,7 +48,7 @@ _SLICES: Final = (aten("slice_copy.Tensor"), aten("slice.Tensor"))
 
 
 def _part_of(part: Node, x: Node) -> tuple[int, int] | None:
-    """The same of one of the parts that `x` is split into."""
+    """The same, where `part` is one of the parts into which `x` is split."""
     split, index = part.args
     assert isinstance(split, Node) and isinstance(index, int)
     _, sizes, dim = schema_arguments(split)

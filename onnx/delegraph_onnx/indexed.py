@@ -1,4 +1,4 @@
-"""A partition -> which of its inputs are places in a tensor of a known size, for whoever gives one that is not there.
+"""A partition -> which of its inputs are places in a tensor of a known size, so that wrong places can be refused.
 
 keys.index_copy_(2, position, rows)     "position" is in "keys", which has 16
 embedding(table, tokens)                "tokens" is in "table", which has 32000
@@ -25,7 +25,7 @@ __all__ = ["indexed_inputs"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Use:
-    """`index` are places along a dim of `tensor`, the first of `rows` each; from the end those below 0."""
+    """`index` are places along a dim of `tensor`, each the first of `rows`; `from_end`: below 0 from the end."""
 
     tensor: Node
     dim: int
@@ -35,12 +35,12 @@ class _Use:
 
 
 def indexed_inputs(graph: Graph, signature: ResolvedSignature) -> tuple[PlacesInfo, ...]:
-    """What is known of the places that the graph's inputs hold, each once."""
-    constants = {node: held.tensor for node, held in signature.constants.items()}
-    names = {node: held.name for node, held in (*signature.constants.items(), *signature.states.items())}
+    """The known places that the graph's inputs hold, each once."""
+    constants = {node: constant.tensor for node, constant in signature.constants.items()}
+    names = {node: tensor.name for node, tensor in (*signature.constants.items(), *signature.states.items())}
     uses = (use for node in graph.nodes for use in _uses(node))
-    found = (_places(use, signature, constants, names) for use in uses)
-    return tuple(dict.fromkeys(places for places in found if places is not None))
+    known = (_places(use, signature, constants, names) for use in uses)
+    return tuple(dict.fromkeys(places for places in known if places is not None))
 
 
 def _places(
@@ -61,7 +61,7 @@ def _places(
 
 
 def _behind(node: Any) -> Any:
-    """What has the same numbers, in other dims perhaps."""
+    """The node whose numbers `node` has too, perhaps in other dims."""
     while isinstance(node, Node) and (node.target in _SAME or _selects_all(node)):
         node = node.args[0]
     return node
@@ -73,7 +73,7 @@ def _selects_all(node: Node) -> bool:
 
 
 def _written(node: Node) -> Node:
-    """What `node` was before something was put into it."""
+    """The source of `node` before elements of it were replaced."""
     while node.target in COPIES | _PUTS.keys():
         source = node.args[0]
         assert isinstance(source, Node)
@@ -94,7 +94,7 @@ def _uses(node: Node) -> Iterator[_Use]:
 
 
 def _operator_name(node: Node) -> str:
-    """Of what changes its arguments, and is called on copies of them."""
+    """The operator's name; a functional call of one that changes its arguments has that one's name."""
     called = node.args[0] if isinstance(node.target, torch._ops.HigherOrderOperator) and node.args else None
     return called.name() if isinstance(called, torch._ops.OpOverload) else ""
 
@@ -108,9 +108,9 @@ def _of_rows(tensor: Node, index: Node, *_: object) -> Iterator[_Use]:
 
 
 def _several(tensor: Node, indices: list[Node | None], *_: object) -> Iterator[_Use]:
-    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
-    if all(dtype_of(index) in INDICES for _, index in given):  # a mask may stand for several dims
-        yield from (_Use(tensor, dim, index, from_end=True) for dim, index in given)
+    places = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if all(dtype_of(index) in INDICES for _, index in places):  # a mask may stand for several dims
+        yield from (_Use(tensor, dim, index, from_end=True) for dim, index in places)
 
 
 _Rule = Callable[..., Iterator[_Use]]

@@ -1,7 +1,7 @@
-"""Integers that stand for a float value: how they are stored, quantized from and dequantized to it in ONNX.
+"""Integers that represent a float value: how they are stored, and quantized from and dequantized to it in ONNX.
 
-A value of torch's int8 is stored as uint8, 128 higher, and so is its zero point: the same grid. Engines multiply uint8
-with int8 (weights) many times faster than int8 with int8.
+torch's int8 is stored as uint8, 128 higher, and so is its zero point: the same grid. Engines multiply uint8 with int8
+(weights) many times faster than int8 with int8.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _STORED: Final[dict[torch.dtype, tuple[type[np.integer[Any]], int]]] = {
     torch.uint16: (np.uint16, 0),
     torch.int32: (np.int32, 0),
 }
-"""dtype -> that of the stored integers, and by how much these are higher."""
+"""dtype -> that of the stored integers, and the amount by which these are higher."""
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """A whole tensor's parameters as stored: real = (integer - zero_point) * scale, low <= integer <= high."""
+    """The stored parameters of a whole tensor: real = (integer - zero_point) * scale, low <= integer <= high."""
 
     scale: float
     zero_point: int
@@ -50,7 +50,7 @@ class Affine:
 
     @property
     def full(self) -> Affine:
-        """The same grid over all that the dtype holds."""
+        """The same grid over the whole range of the dtype."""
         limits = np.iinfo(self.dtype)
         return replace(self, low=int(limits.min), high=int(limits.max))
 
@@ -61,7 +61,7 @@ class Affine:
             return int(np.clip(np.round(steps) + self.zero_point, self.low, self.high))
 
     def on_grid(self, number: float) -> bool:
-        """Whether `number` is exactly what its integer stands for."""
+        """Whether `number` is exactly the real value of its integer."""
         return bool(np.float32(self(number) - self.zero_point) * np.float32(self.scale) == np.float32(number))
 
     def inputs(self, g: GraphBuilder) -> tuple[ir.Value, ir.Value]:
@@ -71,7 +71,7 @@ class Affine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Integers:
-    """A value on a grid. Along `axis`, if any, scales and zero points are arrays; `content` is known of a constant."""
+    """A value on a grid. Along `axis`, if any, scales and zero points are arrays; `content` is that of a constant."""
 
     value: ir.Value
     scale: NDArray[np.float32]
@@ -82,7 +82,7 @@ class Integers:
     high: int = 2**31 - 1
 
     def __post_init__(self) -> None:
-        if self.value.type is None:  # so that converters for floats see what stands for them
+        if self.value.type is None:  # so that converters for floats see the integers' dtype
             self.value.type = ir.TensorType(ir.DataType.from_numpy(self.zero_point.dtype))
 
     @classmethod
@@ -121,7 +121,7 @@ def quantized(g: GraphBuilder, real: ir.Value, grid: Affine) -> ir.Value:
 
 
 def narrowed(g: GraphBuilder, value: ir.Value, known: Affine, grid: Affine) -> ir.Value:
-    """Integers that are within `known`, limited to the range of `grid`: of the same uint8 grid."""
+    """Integers within `known`, limited to the range of `grid`: both have the same uint8 grid."""
     if grid.low <= known.low and known.high <= grid.high:
         return value
     return g.op("Clip", value, *(g.constant(np.array(bound, grid.dtype)) for bound in (grid.low, grid.high)))
@@ -158,7 +158,7 @@ def _computed(g: GraphBuilder, integers: Integers) -> ir.Value:
 
 
 def shifted(g: GraphBuilder, value: ir.Value, to: torch.dtype) -> ir.Value:
-    """int8 as uint8, 128 higher, or back: the highest bit is the other one."""
+    """int8 as uint8, 128 higher, or back: only the highest bit changes."""
     bit = g.constant(np.array(128, np.uint8))
     if to == torch.uint8:
         return g.op("BitwiseXor", g.cast(value, torch.uint8), bit)

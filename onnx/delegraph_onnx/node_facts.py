@@ -1,7 +1,7 @@
-"""A node of a partition's graph -> what converters ask of its value: dtype, shape, and whether sizes are the same; and
-which operators copy: what they give is what goes in, of another dtype or layout at most.
+"""A node of a partition's graph -> facts about its value for converters: dtype, shape, whether sizes are the same; and
+the operators that copy, whose result is their input, of another dtype or layout at most.
 
-Sizes may be dynamic: compared as such, they would become numbers. So they are compared as they are written.
+Sizes may be dynamic: comparing them would make them numbers. So their text is compared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CASTS: Final = frozenset(
         exir_ops.edge.dim_order_ops._clone_dim_order.default,
     }
 )
-"""Those that may cast. Of a layout nothing is left within a delegate: it is onnxruntime's business."""
+"""Operators that may cast. Layouts do not exist within a delegate: they are onnxruntime's business."""
 
 COPIES: Final = CASTS | {_aten.clone.default, _aten.alias.default, _aten.alias_copy.default}
 
@@ -51,8 +51,8 @@ COPIES: Final = CASTS | {_aten.clone.default, _aten.alias.default, _aten.alias_c
 def aten(name: str) -> torch._ops.OpOverload:
     """The overload `aten.<name>`; without a dot, the default one."""
     packet, _, overload = name.partition(".")
-    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    return found
+    operator: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    return operator
 
 
 def dtype_of(node: Node) -> torch.dtype:
@@ -71,7 +71,7 @@ def outer_dtype_of(node: Node) -> torch.dtype:
 
 
 def inner_shape_of(node: Node) -> tuple[Dim, ...]:
-    """The shape that a node's tensor has within the delegate; none of a number."""
+    """The shape that a node's tensor has within the delegate; () for a number."""
     value = node.meta["val"]
     if not isinstance(value, torch.Tensor):
         return ()
@@ -89,20 +89,20 @@ def rank_of(node: Node) -> int:
 
 
 def in_words(sizes: Iterable[Dim]) -> tuple[int | str, ...]:
-    """Numbers, and what stands for the others."""
+    """Numbers as they are, symbolic sizes as text."""
     return tuple(size if isinstance(size, int) else str(size) for size in sizes)
 
 
 def common_sizes(shapes: Iterable[Sequence[Dim]]) -> list[torch.SymInt]:
-    """The dynamic sizes that each of `shapes` has: where one of them is 0, there are no elements anywhere."""
+    """The dynamic sizes that all of `shapes` have: where one of them is 0, there are no elements anywhere."""
     first, *others = shapes
     words = [in_words(shape) for shape in others]
     return [size for size in first if isinstance(size, torch.SymInt) and all(str(size) in shape for shape in words)]
 
 
-def same_sizes(one: Iterable[Dim], other: Iterable[Dim]) -> bool:
-    """Whether these are the same, and as many, in every run."""
-    return in_words(one) == in_words(other)
+def same_sizes(a: Iterable[Dim], b: Iterable[Dim]) -> bool:
+    """Whether the shapes are the same in every run."""
+    return in_words(a) == in_words(b)
 
 
 def are_known(*sizes: object) -> bool:

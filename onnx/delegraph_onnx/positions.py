@@ -1,4 +1,4 @@
-"""Integer nodes -> what is known of them: places that count up along one dim, as attention masks and caches have them.
+"""Integer nodes -> places that count up along one dim, as attention masks and caches have them.
 
 arange(0, n) + start            start + (0, 1, …) along dim -1
 unsqueeze(…, -1)                the same along dim -2
@@ -35,19 +35,19 @@ class Positions:
         return self.offset == other.offset and same_value(self.start, other.start)
 
 
-def same_value(one: Node | None, other: Node | None) -> bool:
-    """Whether two nodes are one number or tensor, or calls of the same with the same."""
-    if one is None or other is None:
-        return one is other
-    one, other = _origin(one), _origin(other)
-    if one is other or (one.op, other.op) != ("call_function", "call_function"):
-        return one is other
-    mine, others = _arguments(one), _arguments(other)
-    return one.target == other.target and len(mine) == len(others) and all(map(_alike, mine, others))
+def same_value(a: Node | None, b: Node | None) -> bool:
+    """Whether two nodes are one number or tensor, or calls of the same operator with the same arguments."""
+    if a is None or b is None:
+        return a is b
+    a, b = _origin(a), _origin(b)
+    if a is b or (a.op, b.op) != ("call_function", "call_function"):
+        return a is b
+    of_a, of_b = _arguments(a), _arguments(b)
+    return a.target == b.target and len(of_a) == len(of_b) and all(map(_alike, of_a, of_b))
 
 
 def _origin(node: Node) -> Node:
-    """What a number, or a tensor of integers, was before it was made a tensor, a number or a copy."""
+    """The source of a number or an integer tensor that was made a tensor, a number or a copy."""
     while node.target in _SAME and not _is_float(node):
         source = node.args[0]
         if not isinstance(source, Node) or _is_float(source):
@@ -62,15 +62,15 @@ def _is_float(node: Node) -> bool:
 
 
 def _arguments(node: Node) -> tuple[object, ...]:
-    """The arguments of a call; which one of a single element is selected makes no difference."""
+    """The arguments of a call; of a select from a single element without the index, which must be that element's."""
     source = node.args[0] if node.args else None
     if node.target in _SELECTS and isinstance(source, Node) and source.meta["val"].numel() == 1:
         return (source, *node.args[1:2])
     return (*node.args, *node.kwargs.items())
 
 
-def _alike(one: object, other: object) -> bool:
-    return same_value(one, other) if isinstance(one, Node) and isinstance(other, Node) else one == other
+def _alike(a: object, b: object) -> bool:
+    return same_value(a, b) if isinstance(a, Node) and isinstance(b, Node) else a == b
 
 
 _SAME: Final = COPIES | {aten("scalar_tensor"), aten("_local_scalar_dense")}
@@ -81,7 +81,7 @@ _SELECTS: Final = frozenset({aten("select.int"), aten("select_copy.int")})
 
 
 def positions_of(node: object, constants: Constants) -> Positions | None:
-    """What is known of `node`; None: nothing. One number that nothing more is known of is a start."""
+    """The places that `node` holds, or None if they are not known. A single number of unknown value is a start."""
     if isinstance(node, int):
         return Positions(offset=node)
     if not isinstance(node, Node) or not isinstance(node.meta.get("val"), torch.Tensor):
@@ -102,8 +102,8 @@ def _arange(node: Node, constants: Constants) -> Positions | None:
 
 
 def _sum(node: Node, constants: Constants) -> Positions | None:
-    one, other, alpha = schema_arguments(node)
-    a, b = positions_of(one, constants), positions_of(other, constants)
+    left, right, alpha = schema_arguments(node)
+    a, b = positions_of(left, constants), positions_of(right, constants)
     sign = alpha if node.target == aten("add.Tensor") else -alpha
     if a is None or b is None or (sign != 1 and (sign != -1 or b.start is not None or b.dim is not None)):
         return None
@@ -122,7 +122,7 @@ def _unsqueezed(node: Node, constants: Constants) -> Positions | None:
 
 
 def _viewed(node: Node, constants: Constants) -> Positions | None:
-    """In another shape, which has one dim of more than one element too, or none."""
+    """A view: its shape must have at most one dim of more than one element, the one of its source."""
     known = positions_of(node.args[0], constants)
     if known is None or known.dim is None:
         return known

@@ -1,4 +1,4 @@
-"""What an engine that reads ONNX can and does, as data: converters ask it, and never who the engine is.
+"""The capabilities of an engine that reads ONNX, as data: converters ask them, and never which engine it is.
 
 SOMEONES = Target("SomeonesEngine", lacks={"Attention": ANY, "Max": frozenset({torch.int64})})
 CapabilityBasedPartitioner(SOMEONES.name, TargetTable(SOMEONES).support, …)
@@ -27,14 +27,14 @@ _BY_PLACES: Final = frozenset({"Gather", "GatherND", "ScatterND", "GatherElement
 
 
 class QuantizedAs(Enum):
-    """How an engine is told that values are on a grid of integers."""
+    """How an engine gets to know that values are on a grid of integers."""
 
     ARITHMETIC = "arithmetic"
-    """It is not: they are divided, rounded, limited and cast by operators on floats."""
+    """Not at all: they are divided, rounded, limited and cast by operators on floats."""
     QDQ = "q/dq"
-    """By QuantizeLinear and DequantizeLinear, where the program has them."""
+    """QuantizeLinear and DequantizeLinear, where the program has them."""
     KERNELS = "kernels"
-    """By operators on integers of its own, which its `GraphBuilder` writes (`own`); where none applies, as Q/DQ."""
+    """Integer operators of the engine, which its `GraphBuilder` writes (`own`); where none applies, as Q/DQ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a backend supports -> the fewest delegates that can hold it, in linear time."""
+"""A backend's supported nodes -> the fewest delegates that can hold them, in linear time."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ TRIVIAL_OPERATORS: frozenset[str] = frozenset(
     + ["dim_order_ops::_to_dim_order_copy", "dim_order_ops::_clone_dim_order"]
 )
 """Operators that only rename, move or copy elements, or repeat a number: a delegate of nothing else costs more than it
-saves, and hides from other backends what it holds."""
+saves, and hides these nodes from other backends."""
 
 
 class CapabilityBasedPartitioner(Partitioner):
-    """Delegates whatever `support` accepts, in as few delegates as possible.
+    """Delegates all nodes that `support` accepts, in as few delegates as possible.
 
     The partitions are maximal: no two of them could be one without a dependency cycle, and no other choice that takes
     the same nodes has fewer. Nodes need not be connected to share a delegate. Costs one pass or two over the graph.
@@ -119,7 +119,7 @@ class CapabilityBasedPartitioner(Partitioner):
             reasons.update(dropped)
 
     def units(self, graph: Graph) -> Sequence[Unit]:
-        """What is taken together: each call with the elements of the tuple that it gives."""
+        """The units that are taken as a whole: each call with the elements of its result, if that is a tuple."""
         units: dict[Node, list[Node]] = {}
         for node in graph.nodes:
             if node.op == "call_function":
@@ -154,11 +154,11 @@ class CapabilityBasedPartitioner(Partitioner):
         return self._supported(node) if source is None else f"nothing but sizes of {source.name} is read"
 
     def _supported(self, node: Node) -> str | None:
-        """What `support` says. Raises `InvalidPartition` if it is neither None nor a reason."""
+        """The answer of `support`. Raises `InvalidPartition` if it is neither None nor a reason."""
         return checked_support(self.support, self.delegation_spec.backend_id, node)
 
     def _not_worthwhile(self, groups: Iterable[Collection[Node]]) -> dict[Node, str]:
-        """Supported nodes that no delegate is to be made for, with reasons."""
+        """Supported nodes for which no delegate is worth its call, with reasons."""
         dropped: dict[Node, str] = {}
         for group in groups:
             kept = len(group)
@@ -179,7 +179,7 @@ _NUMBER = "computes a size or another scalar that no delegate needs"
 
 
 def _counts(node: Node) -> bool:
-    """Whether `node` makes a delegate worth more: it is neither an element of a tuple nor a number."""
+    """Whether `node` counts as work of a delegate: it is neither an element of a tuple nor a number."""
     return node.target is not operator.getitem and not is_scalar(node)
 
 
@@ -192,7 +192,7 @@ def is_trivial(node: Node) -> bool:
 
 
 def _gives_sizes_alone(source: Node) -> bool:
-    """Whether it is an input of the graph of which all users read sizes."""
+    """Whether `source` is an input of the graph whose users all read sizes."""
     return source.op == "placeholder" and all(operator_name(user) in _SIZES for user in source.users)
 
 

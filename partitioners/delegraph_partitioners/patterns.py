@@ -1,4 +1,4 @@
-"""A small pattern of operators -> where it occurs in a graph, each node in one match at most.
+"""A small pattern of operators -> its occurrences in a graph, each node in one match at most.
 
 pattern = op(aten.relu, op(aten.add.Tensor, Capture("x"), Capture("y")))
 pattern = Pattern.traced(lambda x, y: torch.relu(x + y), (torch.empty(2), torch.empty(2)))
@@ -26,16 +26,16 @@ __all__ = ["ANY", "Capture", "Match", "Op", "Pattern", "PatternPartitioner", "fi
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What to look for: `outputs` may be read from outside of a match, all other nodes of it only from within."""
+    """A pattern: its `outputs` may be read from outside of a match, all other nodes only from within."""
 
     outputs: tuple[Op, ...]
 
     @classmethod
     def traced(cls, function: Callable[..., Any], example_inputs: Sequence[Any], literals: bool = True) -> Pattern:
-        """The pattern that `function` (or a module) is, in the edge dialect.
+        """The pattern of `function` (or a module), in the edge dialect.
 
         Its tensor inputs and a module's weights are captured under their placeholders' names. Arguments that are no
-        tensors have to be equal, unless not `literals`: then they may be anything.
+        tensors must be equal; without `literals` they may be anything.
         """
         module = function if isinstance(function, torch.nn.Module) else _Function(function)
         with torch.no_grad():
@@ -45,7 +45,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An occurrence: its nodes in graph order, those that stand for the pattern's outputs, and what was captured."""
+    """An occurrence: its nodes in graph order, the nodes of the pattern's outputs, and the captures."""
 
     pattern: Pattern
     nodes: tuple[Node, ...]
@@ -54,36 +54,36 @@ class Match:
 
 
 def find_matches(patterns: Sequence[Pattern | Op], graph: Graph) -> list[Match]:
-    """Where the patterns occur, in graph order; no two matches share a node.
+    """The occurrences of the patterns, in graph order; no two matches share a node.
 
     Where matches overlap, the pattern that stands first wins, then the one whose last node comes first. Matches that
     would wait for each other, or for a node between their own, are left out.
     """
     position = {node: i for i, node in enumerate(graph.nodes)}
-    found: list[Match] = []
+    occurrences: list[Match] = []
     owner: dict[Node, int] = {}
     for pattern in (p if isinstance(p, Pattern) else Pattern((p,)) for p in patterns):
         for anchor in graph.nodes:
             match = _match_at(pattern, anchor, owner, position)
             if match is not None:
-                owner.update(dict.fromkeys(match.nodes, len(found)))
-                found.append(match)
-    found = [found[i] for i in _schedulable(graph, owner, found)]
-    return sorted(found, key=lambda match: position[match.nodes[-1]])
+                owner.update(dict.fromkeys(match.nodes, len(occurrences)))
+                occurrences.append(match)
+    occurrences = [occurrences[i] for i in _schedulable(graph, owner, occurrences)]
+    return sorted(occurrences, key=lambda match: position[match.nodes[-1]])
 
 
-def _schedulable(graph: Graph, owner: dict[Node, int], found: Sequence[Match]) -> list[int]:
-    """The matches that can each run as one; only those with several outputs can be in the way."""
-    kept = dict.fromkeys(range(len(found)))
-    while any(len(found[i].outputs) > 1 for i in kept):
+def _schedulable(graph: Graph, owner: dict[Node, int], occurrences: Sequence[Match]) -> list[int]:
+    """The matches that can each run as one; only a match with several outputs can be in the way."""
+    kept = dict.fromkeys(range(len(occurrences)))
+    while any(len(occurrences[i].outputs) > 1 for i in kept):
         try:
             condensed_order(graph, lambda node: owner.get(node, node))
             break
         except DependencyCycle as cycle:
             waiting = [key for key, _ in cycle.groups if isinstance(key, int)]
-            dropped = next((i for i in waiting if len(found[i].outputs) > 1), waiting[0])
+            dropped = next((i for i in waiting if len(occurrences[i].outputs) > 1), waiting[0])
             del kept[dropped]
-            for node in found[dropped].nodes:
+            for node in occurrences[dropped].nodes:
                 del owner[node]
     return list(kept)
 
@@ -100,15 +100,15 @@ def _match_at(pattern: Pattern, anchor: Node, taken: Container[Node], position: 
 
 
 def _together(pattern: Pattern, anchor: Node) -> Iterator[Bindings]:
-    """`anchor` as the first output, and the others among what reads values that are matched."""
-    found = list(matches(pattern.outputs[0], anchor))
+    """`anchor` as the first output, and the other outputs among readers of matched values."""
+    candidates = list(matches(pattern.outputs[0], anchor))
     for output in pattern.outputs[1:]:
-        found = [longer for bindings in found for longer in _with_output(bindings, output)]
-    yield from found
+        candidates = [longer for bindings in candidates for longer in _with_output(bindings, output)]
+    yield from candidates
 
 
 def _with_output(bindings: Bindings, output: Op) -> Iterator[Bindings]:
-    """`bindings`, and one more output, at each place where that fits."""
+    """`bindings` with one more output, for each place where it fits."""
     known = [node for node in (*bindings.calls.values(), *bindings.captures.values()) if isinstance(node, Node)]
     for candidate in _readers(known, depth=_depth(output)):
         yield from matches(output, candidate, bindings)
@@ -141,11 +141,11 @@ class _Function(torch.nn.Module):
 
 
 def _as_ops(program: ExportedProgram, literals: bool) -> Iterator[Op]:
-    made: dict[Node, Any] = {}
+    converted: dict[Node, Any] = {}
 
     def convert(value: Any) -> Any:
         if isinstance(value, Node):
-            return made[value]
+            return converted[value]
         if isinstance(value, (list, tuple)) and any(isinstance(item, Node) for item in value):
             return tuple(map(convert, value))
         return value if literals else ANY
@@ -153,21 +153,21 @@ def _as_ops(program: ExportedProgram, literals: bool) -> Iterator[Op]:
     for node in program.graph.nodes:
         if node.op == "placeholder":
             number = lifted_number(node)
-            made[node] = Capture(node.name) if number is None else convert(number)
+            converted[node] = Capture(node.name) if number is None else convert(number)
         elif node.op == "call_function":
             arguments = tuple(convert(value) for value in node.args)
-            made[node] = Op((node.target,), arguments, {name: convert(v) for name, v in node.kwargs.items()})
+            converted[node] = Op((node.target,), arguments, {name: convert(v) for name, v in node.kwargs.items()})
     for value in program.graph.output_node().args[0]:
-        if not isinstance(made.get(value), Op):
+        if not isinstance(converted.get(value), Op):
             raise ValueError(f"the pattern gives back {value}, which no operator of it computes")
-        yield made[value]
+        yield converted[value]
 
 
 # ---- partitioning by patterns ----------------------------------------------------------------------
 
 
 class PatternPartitioner(CapabilityBasedPartitioner):
-    """Delegates what matches one of `patterns`, every match whole. Other parameters as its base class."""
+    """Delegates matches of `patterns`, each as a whole. Other parameters as its base class."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class PatternPartitioner(CapabilityBasedPartitioner):
         compile_specs: Sequence[CompileSpec] = (),
         **options: Any,
     ) -> None:
-        options = {"allow_trivial": True, "take_scalars": True, **options}  # the patterns say what is wanted
+        options = {"allow_trivial": True, "take_scalars": True, **options}  # the patterns decide what is taken
         super().__init__(backend_id, self._reason_by_match, compile_specs, **options)
         self.patterns = list(patterns)
         self._matched: set[Node] = set()
@@ -184,7 +184,7 @@ class PatternPartitioner(CapabilityBasedPartitioner):
     def ops_to_not_decompose(
         self, ep: ExportedProgram
     ) -> tuple[list[torch._ops.OpOverload], Callable[[Node], bool] | None]:
-        """`keep_whole`, everywhere: what matches is known only later."""
+        """`keep_whole`, everywhere: matches are known only later."""
         return self.keep_whole, None
 
     def units(self, graph: Graph) -> Sequence[Unit]:

@@ -20,7 +20,7 @@ from torch.fx import Node
 __all__ = ["Unit", "components", "propose_partitions"]
 
 Unit: TypeAlias = Sequence[Node]
-"""Nodes that are taken together or not at all: a call, and what goes with it."""
+"""Nodes that are taken together or not at all: a call, and those that belong to it."""
 
 
 def propose_partitions(units: Sequence[Unit], supported: Collection[Node]) -> list[list[Node]]:
@@ -47,6 +47,7 @@ def _earliest(reads: Sequence[Collection[int]], taken: Sequence[bool]) -> list[i
     """Every unit's number, as small as can be. `reads` are the units that each unit reads."""
     level: list[int] = []
     for i, sources in enumerate(reads):
+        # an unsupported unit that reads a supported one can only run after that one's group: it begins the next level
         level.append(max((level[source] + (taken[source] and not taken[i]) for source in sources), default=0))
     return level
 
@@ -65,10 +66,12 @@ def _sink(reads: Sequence[Collection[int]], taken: Sequence[bool], level: list[i
     for i in reversed(range(len(level))):
         if taken[i]:
             if level[i] < first[i] <= latest[i] and first[i] < no_bound:
+                # a unit that sinks no longer hands its result over, but its sources hand theirs over instead
                 crossing = sum(level[source] < first[i] and not alone[source] for source in reads[i])
                 level[i] = first[i] if crossing <= 1 else level[i]
             latest[i] = level[i]
         for source in reads[i]:
+            # a supported source of an unsupported reader must stay a level before it
             latest[source] = min(latest[source], latest[i] - (taken[source] and not taken[i]))
             if taken[i]:
                 first[source] = min(first[source], level[i])

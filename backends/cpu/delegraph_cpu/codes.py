@@ -1,7 +1,7 @@
 """Weights of 4 bits in groups <-> int8 with one scale a row, for products of integers, which have no groups.
 
-Rounding to the row's int8 adds to the error of 4 bits what is some 20 dB below it: where the largest element of a row
-is 127, a step of its group is 17 or 18.
+Rounding to the row's int8 adds an error some 20 dB below that of 4 bits: where the largest element of a row is 127, a
+step of its group is 17 or 18.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 __all__ = ["Codes"]
 
 MIDDLE: Final = 8
-"""The zero point of codes that have none of their own."""
+"""The zero point of codes without zero points."""
 
 _ELEMENTS: Final = 2**16
-"""Unpacked at a time, so that they stay in a core's cache."""
+"""The number of elements that are unpacked at a time, so that they stay in a core's cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +34,7 @@ class Codes:
     zero_point: NDArray[np.uint8] | None = None
 
     def row_scale(self) -> NDArray[np.float32]:
-        """(rows,): that of int8 whose largest elements are 127 or -127; 1 for a row of zeros."""
+        """(rows,): the scales of int8 with largest elements of 127 or -127; 1 for a row of zeros."""
         largest = np.zeros(self.scale.shape[0], np.float32)
         for some in self._slices():
             elements = self._centred(some) * self.scale[some, :, None]
@@ -58,7 +58,7 @@ class Codes:
         return [slice(start, start + count) for start in range(0, rows, count)]
 
     def _centred(self, some: slice) -> NDArray[np.float32]:
-        """Codes less their zero points, (rows, groups, elements of a group)."""
+        """Codes minus their zero points, (rows, groups, elements of a group)."""
         packed = self.packed[some]
         codes = np.empty((*packed.shape, 2), np.float32)
         np.bitwise_and(packed, 15, out=codes[..., 0], casting="unsafe")

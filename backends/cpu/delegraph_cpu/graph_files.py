@@ -2,7 +2,7 @@
 
 An ONNX tensor may say that its data lies in a file, or, to onnxruntime, at an address in memory. A blob is a stranger's
 file: its graph may leave out only the weights that the blob itself has. This reads the protobuf's fields as they lie
-there (protobuf.dev/programming-guides/encoding), by the numbers of `onnx.proto3`, without parsing what they mean: the
+there (protobuf.dev/programming-guides/encoding), by the numbers of `onnx.proto3`, without parsing their meaning: the
 `onnx` package is not needed at run time, and a tensor that is hidden in an attribute or a subgraph is found as well.
 """
 
@@ -44,7 +44,7 @@ _INSIDE: Final[dict[int, dict[int, int]]] = {
     _FUNCTION: {7: _NODE, 11: _ATTRIBUTE},
     _TRAINING: {1: _GRAPH, 2: _GRAPH},
 }
-"""The messages in which a tensor can lie: by the kind of message, the numbers of fields that hold others."""
+"""The messages in which a tensor can lie: the kind of message -> the numbers of fields that hold other messages."""
 
 _NODE_OP_TYPE: Final = 4
 _TENSOR_DIMS, _TENSOR_DATA_TYPE, _TENSOR_NAME, _TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION = 1, 2, 8, 13, 14
@@ -91,30 +91,30 @@ def refuse_files(graph: Buffer, weights: Collection[str]) -> None:
 
 
 def _check_tensor(message: memoryview, left: dict[bytes, str]) -> None:
-    """Raise unless the tensor's data lies in it, or it is one of the weights that are `left`, which it then is not."""
+    """Raise unless the tensor's data lies in it, or it is one of the weights `left`, from which it is removed."""
     name, external = b"", False
     for number, content in fields(message):
         if number == _TENSOR_NAME and isinstance(content, memoryview):
-            name = bytes(content)  # of a field that is there twice, the last one counts
+            name = bytes(content)  # protobuf: the last of repeated fields counts
         external |= number in (_TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION)
     if external and left.pop(name, None) is None:
         raise _refusal(f"tensor {name.decode(errors='replace')!r:.80} refers to a file, and is not one of its weights")
 
 
 def external_tensors(graph: Buffer) -> list[ExternalTensor]:
-    """The initializers of a model that have their data elsewhere. Raises as `refuse_files`, and `ValueError`."""
-    found: list[ExternalTensor] = []
+    """The initializers of a model whose data lies elsewhere. Raises as `refuse_files`, and `ValueError`."""
+    tensors: list[ExternalTensor] = []
     for number, main in fields(memoryview(graph).cast("B")):
         if isinstance(main, memoryview) and _INSIDE[_MODEL].get(number) == _MAIN_GRAPH:
             for inner, tensor in fields(main):
                 if isinstance(tensor, memoryview) and _INSIDE[_MAIN_GRAPH].get(inner) == _INITIALIZER:
                     external = external_tensor(tensor)
-                    found += [] if external is None else [external]
-    return found
+                    tensors += [] if external is None else [external]
+    return tensors
 
 
 def external_tensor(tensor: memoryview) -> ExternalTensor | None:
-    """What an initializer says that has its data elsewhere; None: it has it. Raises as `external_tensors`."""
+    """The place of an initializer's data elsewhere; None: the data lies in it. Raises as `external_tensors`."""
     name, element_type, dims = "", 0, list[int]()
     place: dict[bytes, bytes] = {}
     for number, content in fields(tensor):
@@ -179,7 +179,7 @@ _LONGEST_VARINT: Final = 10
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """The number at `at`, as the 64 bits that a parser keeps of it, and where it ends."""
+    """The number at `at`, as the 64 bits that a parser keeps, and the position behind it."""
     value = 0
     for position, byte in enumerate(message[at : at + _LONGEST_VARINT]):
         value |= (byte & 0x7F) << 7 * position

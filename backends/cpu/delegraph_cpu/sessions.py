@@ -1,8 +1,8 @@
-"""onnxruntime sessions, and the threads that they run on: their own, or those of the process.
+"""onnxruntime sessions, and their threads: their own, or those of the process.
 
 onnxruntime has one global pool per process. Once it exists, every session of the process must use it, an application's
-as well: one that asks for threads of its own is refused. So it is made only where "shared" is asked for. Its threads
-wait busily for milliseconds; how long a session's own do is set (of the global pool Python can set the size alone).
+as well: a session that asks for threads of its own is refused. So it is made only for "shared". Its threads wait busily
+for milliseconds; for a session's own threads that can be set (of the global pool Python can set the size alone).
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ __all__ = [
 ]
 
 LEFT_OUT: Final = [
-    "SkipLayerNormFusion",  # that operator's kernel is scalar: five times as long as Add and LayerNormalization
+    "SkipLayerNormFusion",  # its kernel is scalar: five times as long as Add and LayerNormalization
     "WeightBiasQuantization",  # rounds weights that a program has in float, where values beside them are quantized
     "DoubleQDQPairsRemover",  # rounds once what a program rounds twice, and forgets the narrower range
     "QDQSelectorActionTransformer",  # chooses integer kernels, after the converters: some round otherwise than torch
-    "QDQPropagationTransformer",  # adds pairs of quantizing and dequantizing, for that to take them away
-    "QDQS8ToU8Transformer",  # prepares for that, and fails where two constants have one zero point
+    "QDQPropagationTransformer",  # adds pairs of quantizing and dequantizing, for the one above to remove
+    "QDQS8ToU8Transformer",  # prepares for the same, and fails where two constants share a zero point
 ]
 """onnxruntime's graph optimisations that are not run, at lowering or at load."""
 
 BLOCKS_PER_THREAD: Final = 4
-"""Into which an operator's work is cut, to be taken one after the other: what onnxruntime's documentation of
-`dynamic_block_base` advises where latencies vary."""
+"""The number of blocks per thread into which an operator's work is cut, taken one after the other: onnxruntime's
+documentation of `dynamic_block_base` advises it where latencies vary."""
 
 INLINE_BYTES: Final = 256
-"""Weights up to this size stay in a graph that is written."""
+"""Weights up to this size stay in the graph when it is written."""
 
 _lock: Final = threading.Lock()
 _pool_size: int | None = None
-"""Threads that the shared pool was made with; 0 for onnxruntime's choice; None before there is one."""
+"""The number of threads of the shared pool; 0 for onnxruntime's choice; None before there is a pool."""
 
 
 def use_shared_pool(options: onnxruntime.SessionOptions, num_threads: int) -> None:
@@ -84,7 +84,7 @@ def use_own_threads(options: onnxruntime.SessionOptions, num_threads: int, spin_
     options.intra_op_num_threads = num_threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin_duration_us else "0")
     options.add_session_config_entry("session.intra_op.spin_duration_us", str(spin_duration_us))
-    if not spin_duration_us:  # a thread that is late finds that the others have done its share
+    if not spin_duration_us:  # a late thread finds its share done by the others
         options.add_session_config_entry("session.dynamic_block_base", str(BLOCKS_PER_THREAD))
 
 
@@ -116,10 +116,10 @@ def write_optimized(options: onnxruntime.SessionOptions, path: str, weights: str
 def run_of(
     session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding
 ) -> tuple[Callable[[Any, onnxruntime.RunOptions], object], object]:
-    """onnxruntime's own call behind `session.run_with_iobinding(binding, options)`, and what it takes for `binding`.
+    """onnxruntime's own call behind `session.run_with_iobinding(binding, options)`, and its argument for `binding`.
 
-    What lies between looks for graphs captured on GPUs, and costs a small model 5 us in each run (1.31). Keep `binding`
-    as long as the call is used.
+    The code between them looks for graphs captured on GPUs, and costs a small model 5 us in each run (1.31). Keep
+    `binding` as long as the call is used.
     """
     return session._sess.run_with_iobinding, binding._iobinding
 
@@ -132,7 +132,7 @@ _ARGUMENTS: Final = {"enable_fallback": 0, "disabled_optimizers": LEFT_OUT}
 def products_saturate() -> bool:
     """Whether onnxruntime's products of uint8 and int8 saturate at 16 bits here: on x86 processors without VNNI.
 
-    Found out by multiplying: what a processor can do is said in another way by each operating system.
+    Decided by a multiplication: each operating system describes a processor in another way.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -17,12 +17,12 @@ CHANNELS = 4
 """DMA channels: two that load, tile by tile in turns, and two that store."""
 
 MOST_TCM_NBYTES = 1 << 30
-"""More than any such memory has: a simulator's memory is real, and a binary may be a stranger's."""
+"""The most bytes of a TCM: a simulator's memory is real, and a binary may be a stranger's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """How many units of each kind a packet may use."""
+    """The units of each kind that a packet may use."""
 
     load: int = 1
     store: int = 1
@@ -33,12 +33,12 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A vector machine: what `presets/*.toml` describe.
+    """A vector machine, described by `presets/*.toml`.
 
     `clock_mhz` is the core's; `vector_nbytes` the width of a register, of which there are `vector_registers`;
     `packet_width` how many instructions start together. A loop costs `loop_overhead` cycles once, a kernel
-    `launch_overhead`. `tcm_nbytes` is the tightly coupled memory's hard capacity; `tcm` and `ddr` say how fast both
-    memories are, in cycles of the core.
+    `launch_overhead`. `tcm_nbytes` is the tightly coupled memory's hard capacity; `tcm` and `ddr` are the speeds of
+    both memories, in cycles of the core.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Device:
     launch_overhead: int = 40
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for what no machine can be."""
+        """Raise `ValueError` for an impossible machine."""
         if self.vector_nbytes < 16 or self.vector_nbytes & (self.vector_nbytes - 1):
             raise ValueError(f"vector_nbytes is {self.vector_nbytes}; it is a power of two from 16")
         for name in ("clock_mhz", "tcm_nbytes", "packet_width"):
@@ -73,14 +73,14 @@ class Device:
 
     @property
     def units(self) -> Mapping[str, int]:
-        """Kind of unit -> how many there are."""
+        """Kind of unit -> their number."""
         return {kind: getattr(self.units_of, kind) for kind in RESOURCES}
 
 
 def device_named(name: str, tcm_nbytes: int | None = None) -> Device:
-    """The device of a preset, or of a file whose path ends in `.toml`; `tcm_nbytes` in place of its memory's size.
+    """The device of a preset, or of a file whose path ends in `.toml`; `tcm_nbytes` replaces its memory's size.
 
-    Raises `InvalidArgument`, which says what there is.
+    Raises `InvalidArgument`, which lists the presets.
     """
     device = device_of(*preset_or_path("delegraph_dsp", name))
     try:
@@ -90,7 +90,7 @@ def device_named(name: str, tcm_nbytes: int | None = None) -> Device:
 
 
 def device_of(text: str, where: str) -> Device:
-    """The device that `text` describes; `where` it was found, for messages. Raises `InvalidArgument`."""
+    """The device that `text` describes; `where` is its origin, for messages. Raises `InvalidArgument`."""
     return from_toml(text, Device, where)
 
 

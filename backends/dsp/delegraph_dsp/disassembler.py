@@ -1,4 +1,4 @@
-"""A blob -> text: what it is for, its memory, loops and commands, one to a line."""
+"""A blob -> text: its device, memory, loops and commands, one to a line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["disassemble", "program_text"]
 
 
 def disassemble(blob: bytes | memoryview) -> str:
-    """The text of a blob. Raises `DelegateInvalidCompatibility` for bytes that are none; one that may not run has a
-    text."""
+    """The text of a blob. Raises `DelegateInvalidCompatibility` for bytes that are no blob; a blob that must not run
+    has a text."""
     return program_text(unpack(blob))
 
 

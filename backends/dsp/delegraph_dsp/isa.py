@@ -1,4 +1,4 @@
-"""The vector machine's instructions: what each takes of a packet, and when its result can be read; loops of packets.
+"""The vector machine's instructions: the units that each takes in a packet, and its latency; loops of packets.
 
 The resources are those of Hexagon HVX: one load and one store of a vector in a packet, one shift, one permute and two
 multiply units. Additions, comparisons and moves run on any of the last four; a product of halves takes both multiply
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 RESOURCES: Final = ("load", "store", "shift", "permute", "multiply")
-"""Kinds of units; a device says how many it has of each."""
+"""Kinds of units; a device has a number of each."""
 
 ANY: Final = ("shift", "permute", "multiply")
 BOTH: Final = 2
@@ -36,7 +36,7 @@ BOTH: Final = 2
 class Opcode:
     """`count` units of any one kind in `units` for one packet; the result can be read `latency` packets later.
 
-    `operation` is the row of the energy table that an element counts as; `lanes_nbytes` the size of that element.
+    `operation` is the row of the energy table for each element; `lanes_nbytes` the size of an element.
     """
 
     name: str
@@ -76,7 +76,7 @@ _ALL: Final = (
 )
 
 OPCODES: Final[tuple[Opcode, ...]] = _ALL
-"""By their numbers in a binary."""
+"""Opcodes, by their numbers in a binary."""
 
 CODES: Final[Mapping[str, int]] = {opcode.name: number for number, opcode in enumerate(OPCODES)}
 """Name -> number."""
@@ -84,9 +84,9 @@ CODES: Final[Mapping[str, int]] = {opcode.name: number for number, opcode in enu
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """`target = opcode sources`; -1 for no target. Loads and stores go on along operand `stream`, a vector each time.
+    """`target = opcode sources`; -1 for no target. Loads and stores go along operand `stream`, a vector each time.
 
-    Registers are numbers. One that an iteration reads before it writes it holds what the iteration before left there.
+    Registers are numbers. A register that an iteration reads before it writes it has the value of the iteration before.
     """
 
     code: int
@@ -96,7 +96,7 @@ class Instruction:
 
     @property
     def opcode(self) -> Opcode:
-        """What `code` stands for."""
+        """The opcode with the number `code`."""
         return OPCODES[self.code]
 
 
@@ -112,7 +112,7 @@ class Loop:
 
     @property
     def instructions(self) -> list[Instruction]:
-        """Those of all packets."""
+        """The instructions of all packets."""
         return [instruction for packet in self.packets for instruction in packet]
 
 
@@ -120,14 +120,14 @@ def fits(packet: Sequence[Instruction], units: Mapping[str, int], width: int) ->
     """Whether one packet can hold these instructions: at most `width`, and enough units for each kind of them."""
     if len(packet) > width:
         return False
-    wanted = sorted((i.opcode for i in packet), key=lambda opcode: len(opcode.units))
-    return _assign(wanted, dict(units))
+    opcodes = sorted((i.opcode for i in packet), key=lambda opcode: len(opcode.units))
+    return _assign(opcodes, dict(units))
 
 
-def _assign(wanted: list[Opcode], free: dict[str, int]) -> bool:
-    if not wanted:
+def _assign(opcodes: list[Opcode], free: dict[str, int]) -> bool:
+    if not opcodes:
         return True
-    first, *others = wanted
+    first, *others = opcodes
     for unit in first.units:
         if free[unit] >= first.count:
             free[unit] -= first.count
@@ -140,8 +140,9 @@ def _assign(wanted: list[Opcode], free: dict[str, int]) -> bool:
 def resource_bound(instructions: Iterable[Instruction], units: Mapping[str, int], width: int) -> int:
     """The least number of packets that any schedule of these instructions has, whatever their order.
 
-    For every set of unit kinds, what can run nowhere else takes `uses / units` packets; and each packet has at most
-    `width` instructions (the resource-constrained lower bound of modulo scheduling, Rau 1994, with alternatives).
+    For every set of unit kinds, the instructions that can run nowhere else take `uses / units` packets; and each packet
+    has at most `width` instructions (the resource-constrained lower bound of modulo scheduling, Rau 1994, with
+    alternatives).
     """
     uses: Counter[tuple[str, ...]] = Counter()
     listed = list(instructions)
@@ -150,6 +151,6 @@ def resource_bound(instructions: Iterable[Instruction], units: Mapping[str, int]
     bound = -(-len(listed) // width)
     for size in range(1, len(RESOURCES) + 1):
         for kinds in combinations(RESOURCES, size):
-            confined = sum(count for wanted, count in uses.items() if set(wanted) <= set(kinds))
+            confined = sum(count for alternatives, count in uses.items() if set(alternatives) <= set(kinds))
             bound = max(bound, -(-confined // sum(units[kind] for kind in kinds)))
     return bound

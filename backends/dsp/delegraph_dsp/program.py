@@ -1,4 +1,4 @@
-"""What the machine runs, as frozen records: regions of outer memory, loops, commands. `binary.py` has their bytes."""
+"""The machine's programs as frozen records: regions of outer memory, loops, commands. `binary.py` has their bytes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ BACKEND_ID: Final = "DspBackend"
 BLOB_VERSION: Final = 1
 
 DTYPES: Final = ("int8", "int16", "int32", "int64", "float16", "float32", "bool")
-"""By their numbers in a binary. Products are of the first two and of float16; the others are for tables, indices and
-what comes from outside."""
+"""Dtypes, by their numbers in a binary. Products are of the first two and of float16; the others are for tables,
+indices, and inputs and outputs."""
 
 ITEM_NBYTES: Final[Mapping[str, int]] = dict(zip(DTYPES, (1, 2, 4, 8, 2, 4, 1), strict=True))
 
@@ -44,19 +44,19 @@ KERNELS: Final = (
     *("quantize", "dequantize", "matmul", "matmul_int", "softmax", "softmax_int", "norm", "norm_int", "reduce"),
     *("reduce_int", "resize_nearest", "resize_linear", "resize_linear_int", "gather"),
 )
-"""By their numbers in a binary; `runtime/kernels` says what each takes and computes."""
+"""Kernels, by their numbers in a binary; `runtime/kernels` has their operands and results."""
 
 FUNCTIONS: Final = (
     *("exp", "log", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu", "erf", "sqrt", "rsqrt", "reciprocal", "softplus"),
     *("hardsigmoid", "hardswish", "sin", "cos", "elu", "mish", "log1p", "expm1", "abs", "neg", "relu", "floor", "ceil"),
 )
-"""Of one float16, by their numbers in a binary; `runtime/functions.py` computes them."""
+"""Functions of one float16, by their numbers in a binary; `runtime/functions.py` computes them."""
 
 BINARY_FUNCTIONS: Final = ("add", "sub", "mul", "div", "maximum", "minimum", "gt", "lt", "ge", "le", "eq", "ne")
-"""Of two float16, by their numbers in a binary; the last six give bool."""
+"""Functions of two float16, by their numbers in a binary; the results of the last six are bool."""
 
 REDUCTIONS: Final = ("sum", "mean", "amax", "amin")
-"""Of a row, by their numbers in a binary."""
+"""Reductions of a row, by their numbers in a binary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor in the TCM: where its first element lies, in bytes, and how far apart its elements are, in elements."""
+    """A tensor in the TCM: the byte of its first element, and the strides of its elements, in elements."""
 
     offset: int
     dtype: str
@@ -85,7 +85,7 @@ class Operand:
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """How many elements lie from the first to the last, both included; 0 if there are none."""
+    """The number of elements from the first to the last, both included; 0 if there are none."""
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
@@ -94,8 +94,8 @@ def span(shape: Sequence[int], strides: Sequence[int]) -> int:
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """DMA: `rows` of `row_nbytes`, every `stride` bytes from `begin` in the region on, to or from the TCM, where they
-    lie one after the other from `tcm`. It runs beside what follows, until its channel is waited for. `task` is the
-    number of the operator that it works for."""
+    lie one after the other from `tcm`. It runs beside the following commands, until its channel is waited for. `task`
+    is the number of its operator."""
 
     load: bool
     region: int
@@ -109,7 +109,7 @@ class Transfer:
 
     @property
     def nbytes(self) -> int:
-        """What it moves."""
+        """The bytes that it moves."""
         return self.rows * self.row_nbytes
 
     @property
@@ -120,15 +120,15 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Until all transfers of a channel are through."""
+    """Wait until all transfers of a channel are done."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Run a kernel on operands, the last of which it writes. `loops` are (number of a loop, its iterations): what it
-    costs. `operator` is the number of the operator that this is a part of."""
+    """Run a kernel on operands; it writes the last one. `loops` are (number of a loop, its iterations), which give its
+    cost. `operator` is the number of its operator."""
 
     kernel: str
     operands: tuple[Operand, ...]
@@ -143,7 +143,7 @@ Command: TypeAlias = Transfer | Wait | Launch
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator of the model: a name, and what the delegate's debug handles are found under."""
+    """An operator of the model: a name, and the key of the delegate's debug handles."""
 
     name: str
     target: str
@@ -152,7 +152,7 @@ class Operator:
 @dataclass(frozen=True, slots=True)
 class Program:
     """A compiled partition. `regions` are the constants, the scratch memory, the inputs, then the outputs;
-    `constants_key` is that of the constants where they lie in the named data, for other partitions as well."""
+    `constants_key` is that of the constants if they lie in the named data, for other partitions as well."""
 
     device: str
     tcm_nbytes: int
@@ -165,12 +165,12 @@ class Program:
 
     @property
     def inputs(self) -> list[Region]:
-        """What a call takes, in order."""
+        """The inputs of a call, in order."""
         return [region for region in self.regions if region.kind == "input"]
 
     @property
     def outputs(self) -> list[Region]:
-        """What a call gives, in order."""
+        """The outputs of a call, in order."""
         return [region for region in self.regions if region.kind == "output"]
 
 

@@ -34,7 +34,7 @@ def operands_of(command: Elementwise) -> tuple[Operand, ...]:
 
 
 def inputs_of(command: Computing) -> tuple[FeatureMap, ...]:
-    """The feature maps that it reads."""
+    """The feature maps that a command reads."""
     if isinstance(command, Elementwise):
         return tuple(operand.feature_map for operand in operands_of(command))
     if isinstance(command, MatMul):
@@ -43,7 +43,7 @@ def inputs_of(command: Computing) -> tuple[FeatureMap, ...]:
 
 
 def constants_of(command: Computing) -> tuple[Block, ...]:
-    """The blocks that it reads and that never change: weights, scales, tables."""
+    """The constant blocks that a command reads: weights, scales, tables."""
     blocks = [command.requantize.scales, command.requantize.table]
     if isinstance(command, Conv | Depthwise):
         blocks.append(command.weights)
@@ -53,8 +53,8 @@ def constants_of(command: Computing) -> tuple[Block, ...]:
 
 
 def ranges_of(command: Computing) -> tuple[list[Range], list[Range]]:
-    """The bytes that it reads, and those that it writes."""
-    reads = [_range(one.region, one.offset, one.span) for one in inputs_of(command)]
+    """The bytes that a command reads, and those that it writes."""
+    reads = [_range(feature_map.region, feature_map.offset, feature_map.span) for feature_map in inputs_of(command)]
     reads += [_range(block.region, block.offset, block.nbytes) for block in constants_of(command)]
     return reads, [_range(command.ofm.region, command.ofm.offset, command.ofm.span)]
 

@@ -1,13 +1,13 @@
 """Commands -> 32-bit words -> commands.
 
-As in Arm's Ethos-U, a stream sets registers and then says what to do with them: a command's fields, down to the last
-integer, are registers, and only those are set whose value is another than before.
+As in Arm's Ethos-U, a stream sets registers and then names the command: a command's fields, down to the last
+integer, are registers, and only those are set whose value changes.
 
-    bits 9:0    what: an opcode (below 64), or 64 + the number of a register
+    bits 9:0    an opcode (below 64), or 64 + the number of a register
     bit 14      one more word follows, the register's value; without it the value is bits 31:16
     bits 31:16  the register's value, or 0
 
-Values are signed; registers are 0 at first. They are called as the fields are, `ifm.shape.2`; commands that have a
+Values are signed; registers are 0 at first. Their names are those of the fields, `ifm.shape.2`; commands that have a
 field of the same name share them.
 """
 
@@ -36,7 +36,7 @@ _KINDS: Final[dict[int, Any]] = {cast(Any, kind).opcode: kind for kind in get_ar
 
 
 def _paths(kind: Any, path: str = "") -> Iterator[str]:
-    """The names of the integers that a value of the type `kind` is made of."""
+    """The names of the integers in a value of the type `kind`."""
     if is_dataclass(kind):
         hints = get_type_hints(kind)
         for field in fields(kind):
@@ -49,7 +49,7 @@ def _paths(kind: Any, path: str = "") -> Iterator[str]:
 
 
 def _values(value: Any) -> Iterator[int]:
-    """The integers that `value` is made of, in the order of `_paths`."""
+    """The integers in `value`, in the order of `_paths`."""
     if isinstance(value, int):
         yield int(value)
     elif isinstance(value, tuple):
@@ -64,9 +64,9 @@ _Maker: TypeAlias = Callable[[Iterator[int]], Any]
 
 
 def _maker(kind: Any) -> _Maker:
-    """A function of the integers, in the order of `_paths`, that makes a value of the type `kind`.
+    """A function from integers, in the order of `_paths`, to a value of the type `kind`.
 
-    It raises ValueError for an integer that is not of its enum.
+    It raises ValueError for an integer that is no member of its enum.
     """
     if is_dataclass(kind):
         hints = get_type_hints(kind)
@@ -106,7 +106,7 @@ def encode(commands: Iterable[Command]) -> bytes:
 
 
 def _setting(register: int, value: int) -> list[int]:
-    """The word, or two, that give `value` to the register."""
+    """The word, or two, that set the register to `value`."""
     if not -(1 << 31) <= value < 1 << 31:
         raise OverflowError(f"{REGISTERS[register]} = {value} does not fit into a register of 32 bits")
     what = _FIRST_REGISTER + register
@@ -119,12 +119,12 @@ def _setting(register: int, value: int) -> list[int]:
 
 
 def decode(stream: Buffer) -> list[Command]:
-    """The commands of a stream. Raises `DelegateInvalidCompatibility`, with the word, for what is none."""
+    """The commands of a stream. Raises `DelegateInvalidCompatibility`, with the word, for an invalid one."""
     return [command for _, command in decode_at(stream)]
 
 
 def decode_at(stream: Buffer) -> Iterator[tuple[int, Command]]:
-    """Each command, and the number of the word that says to do it."""
+    """Each command, and the number of the word with its opcode."""
     if memoryview(stream).nbytes % 4:
         raise DelegateInvalidCompatibility(
             f"a command stream has words of 4 bytes, and this one has {memoryview(stream).nbytes} bytes"

@@ -1,8 +1,8 @@
-"""What the NPU can be told: one frozen dataclass for each command, and for each thing that commands are made of.
+"""The NPU's commands: one frozen dataclass for each, and for each part of a command.
 
 The machine executes a straight list of commands in order. A computing command is done before the next one begins. A
-DMA transfer runs beside what follows it, until a `DmaWait` on its channel. Every computing command ends in the output
-stage: its sums, 32-bit integers, are requantized, clamped, sent through a table where one is given, and written.
+DMA transfer runs beside the following commands, until a `DmaWait` on its channel. Every computing command ends in the
+output stage: its sums, 32-bit integers, are requantized, clamped, looked up in a table if it has one, and written.
 
     ifm ──┐
           ├── multiply, add ── int32 sums ── + bias, × multiplier >> shift, + zero point, clamp ── table ── ofm
@@ -56,7 +56,7 @@ BRICK = 16
 """Channels that lie beside each other in the layout `BRICKS` (Ethos-U's NHCWB16)."""
 
 IDENTITY_MULTIPLIER, IDENTITY_SHIFT = 1 << 30, 30
-"""A scale of one: whatever the rounding, values stay as they are."""
+"""A scale of one: whatever the rounding, values do not change."""
 
 Dims: TypeAlias = tuple[int, int, int, int]
 """One number for each of n, h, w, c."""
@@ -65,8 +65,8 @@ Dims: TypeAlias = tuple[int, int, int, int]
 class Region(IntEnum):
     """A memory as commands see it, each with addresses from 0.
 
-    SRAM is on the chip; DRAM has what does not fit there, and a delegate's inputs and outputs where they are not put
-    into SRAM; WEIGHTS and TABLES are read-only, blocks of the blob: compressed weights, and everything else constant.
+    SRAM is on the chip; DRAM has the tensors that do not fit there, and a delegate's inputs and outputs where they are
+    not put into SRAM; WEIGHTS and TABLES are read-only parts of the blob: compressed weights, and all other constants.
     """
 
     SRAM = 0
@@ -99,14 +99,14 @@ class Dtype(IntEnum):
 
 
 class Layout(IntEnum):
-    """How channels lie: each at the channel stride; or bricks of 16 beside each other, the stride being a brick's."""
+    """The layout of channels: each at the channel stride; or bricks of 16 side by side, the stride being a brick's."""
 
     NHWC = 0
     BRICKS = 1
 
 
 class PoolKind(IntEnum):
-    """What a window becomes. `AVERAGE` divides by the elements that are no padding, `AVERAGE_PADDED` by all."""
+    """The result of a window. `AVERAGE` divides by the elements that are no padding, `AVERAGE_PADDED` by all."""
 
     MAX = 0
     AVERAGE = 1
@@ -114,8 +114,8 @@ class PoolKind(IntEnum):
 
 
 class ElementwiseKind(IntEnum):
-    """What becomes of `a` and `b`; `COPY`, `ABS` and `COUNT_LEADING_ZEROS` (of 32 bits) read `a` alone. Shifts are by 0
-    to 31 bits: to the left what goes beyond 32 is lost, to the right it is rounded half up."""
+    """The function of `a` and `b`; `COPY`, `ABS` and `COUNT_LEADING_ZEROS` (of 32 bits) read `a` alone. Shifts are by 0
+    to 31 bits: to the left bits beyond 32 are lost, to the right the result is rounded half up."""
 
     COPY = 0
     ABS = 1
@@ -130,7 +130,7 @@ class ElementwiseKind(IntEnum):
 
 
 class ReduceKind(IntEnum):
-    """How elements become one."""
+    """The function that reduces elements to one."""
 
     SUM = 0
     MAX = 1
@@ -157,7 +157,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Bytes of a region that lie beside each other; with none of them, there is no such block: false."""
+    """Bytes of a region that lie side by side; a block of 0 bytes does not exist and is false."""
 
     region: Region
     offset: int
@@ -168,12 +168,12 @@ class Block:
 
 
 NOWHERE = Block(Region.SRAM, 0, 0)
-"""Where a command could have a block and has none."""
+"""The place of a block that a command does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureMap:
-    """A tensor of four dims (n, h, w, c), and how many bytes lie between neighbours in each."""
+    """A tensor of four dims (n, h, w, c), and the bytes between neighbours in each."""
 
     region: Region
     offset: int
@@ -184,18 +184,18 @@ class FeatureMap:
 
     @property
     def size(self) -> int:
-        """How many elements."""
+        """The number of elements."""
         n, h, w, c = self.shape
         return n * h * w * c
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements; less than it spans if there are gaps, more if it is broadcast."""
+        """The bytes of its elements; less than it spans if there are gaps, more if it is broadcast."""
         return self.size * self.dtype.nbytes
 
     @property
     def span(self) -> int:
-        """Bytes from its first element's first to its last element's last; bricks count whole."""
+        """The bytes from the begin of its first element to the end of its last one; bricks count whole."""
         if not self.size:
             return 0
         n, h, w, c = self.shape
@@ -207,7 +207,7 @@ class FeatureMap:
 def dense(
     region: Region, offset: int, shape: Dims, dtype: Dtype = Dtype.INT8, layout: Layout = Layout.NHWC
 ) -> FeatureMap:
-    """A feature map without gaps, but those of a last brick that is not full."""
+    """A feature map without gaps, except in a last brick that is not full."""
     _, h, w, c = shape
     item = dtype.nbytes
     if layout is Layout.NHWC:
@@ -228,15 +228,15 @@ class Operand:
 
 
 UNUSED = Operand(dense(Region.SRAM, 0, (0, 0, 0, 0)))
-"""The second operand of an elementwise command that reads one."""
+"""The second operand of an elementwise command that reads only one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """How a window walks over h and w: each pair is (vertical, horizontal).
+    """The walk of a window over h and w: each pair is (vertical, horizontal).
 
     `upscale` - 1 zeros lie between elements of the input (transposed convolution); `pads` are top, left, bottom, right
-    around what that gives. An output has `(upscaled + pads - dilation * (kernel - 1) - 1) // stride + 1` elements.
+    around the upscaled input. An output has `(upscaled + pads - dilation * (kernel - 1) - 1) // stride + 1` elements.
     """
 
     kernel: tuple[int, int] = (1, 1)
@@ -246,7 +246,7 @@ class Geometry:
     upscale: tuple[int, int] = (1, 1)
 
     def output(self, height: int, width: int) -> tuple[int, int]:
-        """Elements of the output along h and w, of an input with `height` and `width`."""
+        """The sizes h and w of the output for an input of `height` and `width`."""
         top, left, bottom, right = self.pads
         sizes = []
         for axis, (size, pads) in enumerate(((height, top + bottom), (width, left + right))):
@@ -277,7 +277,7 @@ class Requantize:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The end. The last command, and no other."""
+    """The end: the last command, and no other."""
 
     opcode: ClassVar[int] = 0
 
@@ -298,7 +298,7 @@ class DmaStart:
 
 @dataclass(frozen=True, slots=True)
 class DmaWait:
-    """Go on when all that was started on the channel is done."""
+    """Go on when all transfers that were started on the channel are done."""
 
     opcode: ClassVar[int] = 2
     channel: int
@@ -348,7 +348,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class MatMul:
-    """For each n and h: ifm (w, c) times ifm2 (w' = c, c'), giving ofm (w, c')."""
+    """Matrix products for each n and h: ifm (w, c) times ifm2 (w' = c, c'), giving ofm (w, c')."""
 
     opcode: ClassVar[int] = 6
     ifm: FeatureMap
@@ -377,7 +377,7 @@ class Elementwise:
 class Table:
     """Look each element up. int8: 256 bytes, that of v at v + 128. int16: 513 int16, interpolated as by TOSA TABLE.
 
-    What comes of int16 has 7 bits more than the entries; the output stage takes them away.
+    The results of int16 have 7 bits more than the entries; the output stage removes them.
     """
 
     opcode: ClassVar[int] = 8

@@ -1,4 +1,4 @@
-"""Commands and a device -> cycles, bytes and energy. An estimate; nothing that is computed depends on it.
+"""Commands and a device -> cycles, bytes and energy. An estimate, on which no result depends.
 
 A computing command works block by block through stages that run side by side: each memory, the array, the output stage.
 
@@ -6,9 +6,9 @@ A computing command works block by block through stages that run side by side: e
     array         ▓▓▓  ▓▓▓  ▓▓▓        the first block goes through all of them: pipeline fill.
     output             ▓▓   ▓▓   ▓▓
 
-The shape of this model is that of Vela's (`npu_performance.py`); a plain array's cycles are the closed forms that
-SCALE-Sim 3.0.0 counts to. Between blocks, what an operand is read again for lies in SRAM or beyond: the input once for
-each block of channels, the weights once for each block of pixels. Energy is that of the table of 45 nm.
+The shape of this model is that of Vela's (`npu_performance.py`); a plain array's cycles are the closed forms of the
+counts of SCALE-Sim 3.0.0. Operands are read again for each block, from SRAM or beyond: the input for each block of
+channels, the weights for each block of pixels. Energy is that of the table of 45 nm.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["Cost", "Segment", "array_cycles", "cost_of", "schedule"]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one command or several: `cycles` from begin to end; the stages' own cycles, which overlap; work and bytes."""
+    """The cost of commands: `cycles` from begin to end; the stages' own cycles, which overlap; work and bytes."""
 
     cycles: float = 0.0
     array: float = 0.0
@@ -73,12 +73,13 @@ class Cost:
 
 
 def array_cycles(array: Array, m: int, k: int, n: int, times: int = 1) -> float:
-    """Cycles of `times` products of (m, k) and (k, n); k counts what a cell multiplies at a time, `depth`, as one.
+    """Cycles of `times` products of (m, k) and (k, n); k counts `depth` elements, which a cell multiplies at a time, as
+    one.
 
     With R rows and C columns a pass takes, in SCALE-Sim 3.0.0, for output, weight and input stationary dataflow:
     k + R + C - 2, for each R x C of the output; m + 2R + C - 2, for each R x C of the weights; n + 2R + C - 2, for each
-    R x C of the input. Where passes are pipelined, only the first one fills the array; what has to be loaded into it
-    before a pass, R rows, is loaded during the one before.
+    R x C of the input. Where passes are pipelined, only the first one fills the array; the R rows that must be loaded
+    into it before a pass are loaded during the pass before.
     """
     rows, columns = array.rows, array.columns
     if array.dataflow == "output_stationary":
@@ -94,8 +95,8 @@ def array_cycles(array: Array, m: int, k: int, n: int, times: int = 1) -> float:
 
 
 def _cell_cycles(array: Array, pixels: int, channels: int, terms: int) -> float:
-    """Cycles of sums of `terms` elements, of which no two sums share one: a cell of a pipelined array does one sum,
-    an element a cycle; of a plain array, whose columns all see one input, only one column works."""
+    """Cycles of sums of `terms` elements that share none: a cell of a pipelined array does one sum, an element a cycle;
+    of a plain array, whose columns all see one input, only one column works."""
     if array.pipelined:
         return ceil(pixels / array.rows) * ceil(channels / array.columns) * terms + array.rows + array.columns - 2
     return array_cycles(array, pixels, terms, 1, channels)
@@ -106,7 +107,7 @@ def _cell_cycles(array: Array, pixels: int, channels: int, terms: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a command does: the array's cycles, its multiply-adds, blocks, and how often each input is read."""
+    """The work of a command: the array's cycles, its multiply-adds, blocks, and how often each input is read."""
 
     array: float
     macs: int
@@ -146,7 +147,7 @@ def _work(command: Computing, device: Device) -> _Work:
 
 @lru_cache(maxsize=4096)
 def _block(array: Array, m: int, n: int, ifm_nbytes: int, weights_nbytes: int) -> tuple[int, int]:
-    """Into how many blocks of pixels and of channels an output (m, n) is cut: those for which the least is read."""
+    """The numbers of blocks of pixels and of channels into which an output (m, n) is cut so that the least is read."""
     best, least = (1, 1), float("inf")
     columns = min(ceil(n / array.columns), array.accumulators // (array.columns * array.rows))
     for width in range(1, columns + 1):
@@ -160,7 +161,7 @@ def _block(array: Array, m: int, n: int, ifm_nbytes: int, weights_nbytes: int) -
 
 
 def cost_of(command: Command, device: Device) -> Cost:
-    """What `command` costs by itself; a `DmaWait` and a `Stop` cost nothing."""
+    """The cost of `command` by itself; a `DmaWait` and a `Stop` cost nothing."""
     match command:
         case Stop() | DmaWait():
             return Cost()
@@ -184,14 +185,15 @@ def _computing(command: Computing, device: Device) -> Cost:
     moved: Counter[Region] = Counter({command.ofm.region: command.ofm.nbytes})
     first, *others = inputs_of(command)
     moved[first.region] += work.first * first.nbytes
-    for one in others:
-        moved[one.region] += work.second * _distinct(one)
+    for operand in others:
+        moved[operand.region] += work.second * _distinct(operand)
     for block in constants_of(command):
         moved[block.region] += work.second * block.nbytes
     output = 0.0
     if device.output_stage is not None:
         speed = device.output_stage.elements_per_cycle if work.array else device.output_stage.elementwise_per_cycle
         output = command.ofm.size / speed
+    # each sum is requantized once: a product and an addition in 32 bits for each element
     operations: Counter[Operation] = Counter(
         {
             "int8_multiply": work.macs,
@@ -202,10 +204,10 @@ def _computing(command: Computing, device: Device) -> Cost:
     return _cost(device, moved, operations, work=work, output=output)
 
 
-def _distinct(one: FeatureMap) -> int:
-    """Bytes of its elements, each once however often it is repeated."""
-    steps = zip(one.shape, one.strides, strict=True)
-    return prod(size for size, stride in steps if stride) * one.dtype.nbytes
+def _distinct(feature_map: FeatureMap) -> int:
+    """The bytes of its elements, each once however often it is repeated."""
+    steps = zip(feature_map.shape, feature_map.strides, strict=True)
+    return prod(size for size, stride in steps if stride) * feature_map.dtype.nbytes
 
 
 def _cost(
@@ -244,7 +246,7 @@ def _cost(
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Commands of one operator that follow each other: when they begin and end, in cycles, and what they cost.
+    """Consecutive commands of one operator: their begin and end, in cycles, and their cost.
 
     The segments of a stream cover its time without gaps. `cost.cycles` is work, transfers of later operators that run
     meanwhile included, and may be more or less than `end - begin`.
@@ -257,9 +259,9 @@ class Segment:
 
 
 def schedule(commands: Iterable[Command], device: Device) -> list[Segment]:
-    """When a stream's commands run: in order, transfers beside them, one after the other.
+    """The times at which a stream's commands run: in order, transfers beside them, one after the other.
 
-    That a transfer and a command share a memory's bandwidth meanwhile is not counted.
+    Contention of a transfer and a command for a memory's bandwidth is not counted.
     """
     segments: list[Segment] = []
     for operator, begin, end, cost in _timeline(commands, device):

@@ -40,16 +40,16 @@ from delegraph_npu.commands import Region
 __all__ = ["Array", "Dataflow", "Device", "MemoryDescription", "OutputStage", "Regions", "device_text", "read_device"]
 
 Dataflow: TypeAlias = Literal["output_stationary", "weight_stationary", "input_stationary"]
-"""What stays in the array while the rest flows through it."""
+"""The operand that stays in the array while the others flow through it."""
 
 _LARGEST: Final = 1 << 31
-"""Bytes of a memory: addresses are signed registers of 32 bits."""
+"""The most bytes of a memory: addresses are signed registers of 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """`rows` x `columns` of cells with `depth` multiply-adders each. `accumulators`: sums, 32 bits each, that a block
-    of the output has. `pool_cycles`: those that a cell takes for an element of a pool's window."""
+    """`rows` x `columns` of cells with `depth` multiply-adders each. `accumulators`: sums of 32 bits in a block of the
+    output. `pool_cycles`: cycles of a cell for an element of a pool's window."""
 
     rows: int
     columns: int
@@ -60,7 +60,7 @@ class Array:
     pool_cycles: int = 1
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for what no array can be."""
+        """Raise `ValueError` for an impossible array."""
         if min(self.rows, self.columns, self.depth, self.pool_cycles) < 1:
             raise ValueError("array: rows, columns, depth and pool_cycles are above 0")
         if self.accumulators < self.rows * self.columns:
@@ -69,7 +69,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class OutputStage:
-    """Elements a cycle: what comes out of the array, and what elementwise commands do."""
+    """Elements per cycle: results of the array, and elementwise results."""
 
     elements_per_cycle: float
     elementwise_per_cycle: float
@@ -82,8 +82,8 @@ class OutputStage:
 
 @dataclass(frozen=True, slots=True)
 class MemoryDescription:
-    """A memory: its size, and in cycles of the core's clock its latencies. Its bandwidth is
-    `port_nbytes * ports * clock_scale` bytes a cycle, in bursts that are paid whole."""
+    """A memory: its size, and its latencies in cycles of the core's clock. Its bandwidth is `port_nbytes * ports *
+    clock_scale` bytes a cycle, in whole bursts."""
 
     name: str
     nbytes: Size
@@ -95,7 +95,7 @@ class MemoryDescription:
     write_latency: int = 0
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for what no memory can be."""
+        """Raise `ValueError` for an impossible memory."""
         if not 0 < self.nbytes <= _LARGEST:
             raise ValueError(f"memory {self.name!r}: its size is from 1 byte to 2 GiB")
         if self.port_nbytes < 1 or self.ports < 1:
@@ -103,7 +103,7 @@ class MemoryDescription:
         self.memory()
 
     def memory(self) -> Memory:
-        """What cycles are counted with."""
+        """The memory's numbers for counting cycles."""
         return Memory(
             self.name,
             self.nbytes,
@@ -116,7 +116,7 @@ class MemoryDescription:
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """Which memory each region of the commands lies in."""
+    """The memory of each region of the commands."""
 
     sram: str
     dram: str
@@ -126,7 +126,7 @@ class Regions:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A machine to compile for, and to count the cycles of."""
+    """A machine to compile for, whose cycles are counted."""
 
     name: str
     clock_mhz: float
@@ -137,7 +137,7 @@ class Device:
     dma_channels: int = 2
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for what the parts cannot know."""
+        """Raise `ValueError` for conditions across the parts."""
         names = [memory.name for memory in self.memories]
         if len(set(names)) < len(names):
             raise ValueError("memories: two have one name")
@@ -168,7 +168,8 @@ class Device:
 
 
 def device_text(name: str) -> tuple[str, str]:
-    """The description of the preset `name`, or of the user's own file where it ends in `.toml`; and what to call it."""
+    """The description of the preset `name`, or of the user's own file where it ends in `.toml`; and its name for
+    messages."""
     return preset_or_path("delegraph_npu", name)
 
 

@@ -1,9 +1,9 @@
-"""A program's NPU delegates, or one blob -> text: what each lies in, and each command in a line.
+"""A program's NPU delegates, or one blob -> text: the place of each tensor, and a line for each command.
 
     python -m delegraph_npu.disassemble m.pte
     python -m delegraph_npu.disassemble m.pte --cost
 
-Nothing is run, and nothing has to be sound but what a line is made of.
+Nothing is run, and only the fields that a line shows must be sound.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def blob_text(blob: Blob, *, cost: bool = False) -> str:
         f"  device {device.name}, {blob.rounding} rounding, SRAM {blob.sram_nbytes}, DRAM {blob.dram_nbytes} bytes",
         f"  weights {weights}, tables {memoryview(blob.tables).nbytes} bytes",
         *(
-            f"  {name} {_tensor(one)}"
+            f"  {name} {_tensor(tensor)}"
             for name, many in (("input", blob.inputs), ("output", blob.outputs))
-            for one in many
+            for tensor in many
         ),
     ]
     operator = -1
@@ -111,13 +111,13 @@ def _block(block: Block) -> str:
     return f"{block.region.name.lower()}[{block.offset:#x}:{block.offset + block.nbytes:#x}]"
 
 
-def _map(one: FeatureMap) -> str:
-    return _tensor(one) if one.layout is Layout.NHWC else f"{_tensor(one)} bricks"
+def _map(feature_map: FeatureMap) -> str:
+    return _tensor(feature_map) if feature_map.layout is Layout.NHWC else f"{_tensor(feature_map)} bricks"
 
 
-def _tensor(one: FeatureMap | IoTensor) -> str:
-    place = _address(Address(one.region, one.offset))
-    return f"{place} {one.dtype.name.lower()} {_dims(one.shape)} by {_dims(one.strides)}"
+def _tensor(tensor: FeatureMap | IoTensor) -> str:
+    place = _address(Address(tensor.region, tensor.offset))
+    return f"{place} {tensor.dtype.name.lower()} {_dims(tensor.shape)} by {_dims(tensor.strides)}"
 
 
 def _dims(dims: Sequence[int]) -> str:
@@ -150,8 +150,8 @@ def _stage(stage: Requantize, ofm: FeatureMap) -> str:
     return f"{scale}{zero_point} in {stage.low}..{stage.high}{table} -> {_map(ofm)}"
 
 
-def _input(one: FeatureMap, zero_point: int) -> str:
-    return _operand(Operand(one, zero_point))
+def _input(feature_map: FeatureMap, zero_point: int) -> str:
+    return _operand(Operand(feature_map, zero_point))
 
 
 def _cost(cost: Cost) -> str:
@@ -207,7 +207,7 @@ _TEXTS: Final[dict[type[Any], Callable[[Any], str]]] = {
         f"{_stage(command.requantize, command.ofm)}"
     ),
 }
-"""How a command of each kind is written."""
+"""The function that writes a command of each kind."""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """int8 weights -> a compressed stream -> int8 weights, without loss.
 
-A Golomb-Rice code: the weights are put in an order without signs (0, -1, 1, -2, ...: `zigzag`), and each number z is
+A Golomb-Rice code: the weights are numbered without signs (0, -1, 1, -2, ...: `zigzag`), and each number z is
 written as z >> k ones and a zero, then the low k bits of z. The k of a stream is the one that makes it smallest; k = 8
 means that the numbers are stored as they are. All quotients lie before all remainders, so that a machine (and NumPy)
 can read both in parallel:
@@ -35,7 +35,7 @@ def compress(weights: NDArray[np.int8]) -> bytes:
 
 
 def store(weights: NDArray[np.int8]) -> bytes:
-    """A stream of `weights` that is not compressed: what a command takes where nothing is to be decoded."""
+    """A stream of `weights` that is not compressed, for commands on weights that need no decoding."""
     return _stream(_zigzag(weights), _RAW)
 
 

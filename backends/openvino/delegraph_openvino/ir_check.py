@@ -1,4 +1,4 @@
-"""An IR's xml -> nothing, or an error: what OpenVINO is not shown if it comes from a stranger.
+"""An IR's xml -> nothing, or an error: a stranger's xml is checked before OpenVINO reads it.
 
 Only operations that lowering writes are admitted, of the opsets that come with OpenVINO: none that reads a file, loops,
 or belongs to an extension. Constants lie within the bin; the xml has neither a document type nor entities.
@@ -33,7 +33,7 @@ _NAMES: Final = """
 """
 
 OPERATIONS: Final = frozenset(_NAMES.split())
-"""What the converters write."""
+"""The operations that the converters write."""
 
 _DTYPES: Final = {name: dtype for dtype, name in ELEMENT_TYPES.items()} | {"u64": "int64"}
 

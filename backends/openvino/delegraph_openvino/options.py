@@ -1,4 +1,4 @@
-"""What a caller may choose for a delegate, when it is lowered or loaded -> OpenVINO's properties."""
+"""A delegate's options, set when it is lowered or loaded -> OpenVINO's properties."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class OpenVinoOptions(DelegateOptions):
     device: "CPU", "GPU", "NPU", with a number behind a dot where there are several, or "AUTO".
     num_threads: threads that compute at most; 0: OpenVINO's choice, one for each physical core. CPU only.
     performance_hint: "latency", or "throughput", which gives several requests (forks, a pool) streams of their own.
-    precision: what is computed in where the model is float32: "f32"; "f16" or "bf16"; "device", what is fastest there.
-        A model of bfloat16 is computed in that where the processor has it.
+    precision: the precision of float32 models: "f32"; "f16" or "bf16"; "device", the device's fastest. A model of
+        bfloat16 is computed in bfloat16 where the processor has it.
     int8_products: whether values may be rounded to 8 bits, by groups of 32, where they are multiplied with weights that
         alone are quantized: faster, and a little less exact. CPU only; OpenVINO calls it dynamic quantization.
     profiling: whether an event tracer is told of each node that OpenVINO runs, with its time; slower. At load only.
@@ -60,23 +60,22 @@ class OpenVinoOptions(DelegateOptions):
 
     @classmethod
     def of_compile_specs(cls, specs: Sequence[CompileSpec]) -> OpenVinoOptions:
-        """Those that a delegate was lowered with. A file names no folder, so none of them is `cache`; and asks for no
-        profile."""
-        found: dict[str, Any] = {}
+        """The options of a delegate's compile specs, which may neither name a folder nor ask for a profile."""
+        named: dict[str, Any] = {}
         for spec in specs:
             if spec.key in cls.names() - {"cache", "profiling"}:
                 text = bytes(spec.value).decode(errors="replace")
-                found[spec.key] = _READ.get(text, int(text) if spec.key == "num_threads" and text.isdecimal() else text)
-        return cls(**found)
+                named[spec.key] = _READ.get(text, int(text) if spec.key == "num_threads" and text.isdecimal() else text)
+        return cls(**named)
 
     def not_default(self) -> dict[str, OptionValue]:
-        """Those that differ from the defaults."""
+        """The options that differ from the defaults."""
         default = OpenVinoOptions()
         return {key: value for key, value in asdict(self).items() if value != getattr(default, key)}
 
     def properties(self, int8_products: bool) -> dict[str, str]:
-        """OpenVINO's properties for compiling (docs.openvino.ai, "Properties"); `int8_products` where the program
-        itself rounds values in the run."""
+        """OpenVINO's properties for compiling (docs.openvino.ai, "Properties"); `int8_products`: whether the program
+        itself rounds values at run time."""
         properties = {"PERFORMANCE_HINT": self.performance_hint.upper()}
         if self.precision != "device":
             properties["INFERENCE_PRECISION_HINT"] = self.precision

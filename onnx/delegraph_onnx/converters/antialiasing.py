@@ -2,7 +2,7 @@
 
     y = R @ x @ C.T        x (…, h, w), R (new h, h), C (new w, w)
 
-The matrices are what torch's own operator makes of the identity, so that its weights count, whatever their filter.
+The matrices are torch's own operator applied to the identity, so that they have its weights, whatever the filter.
 onnxruntime's Resize has an antialiasing of its own, with Pillow's rules at the borders.
 """
 
@@ -43,10 +43,10 @@ def antialiased(
 
 
 def _matrix(node: Node, size: int, new_size: int, align_corners: bool, scale: float | None) -> NDArray[np.floating]:
-    """What takes a column of `size` to one of `new_size`."""
+    """The matrix that maps a column of `size` elements to one of `new_size`."""
     target = node.target
     assert isinstance(target, OpOverload)
     identity = torch.eye(size, dtype=dtype_of(node))[None, None]
     with torch.no_grad():
-        made = target.overloadpacket.default(identity, [new_size, size], align_corners, scale, None)
-    return as_array(made[0, 0])
+        matrix = target.overloadpacket.default(identity, [new_size, size], align_corners, scale, None)
+    return as_array(matrix[0, 0])

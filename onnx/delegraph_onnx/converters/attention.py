@@ -47,10 +47,12 @@ def attention(
     in_one = whole and _fused(query, key, value, attn_mask)
     periodic = not in_one and attn_mask is not None and rank_of(attn_mask) == rank_of(node)
     bias, without_blind_rows = _masked(g, attn_mask, content, dtype_of(node), periodic)
+    # the operator's causal mask is torch's only if there are as many rows as columns: otherwise it becomes a bias
     if is_causal and not (
         in_one and _fused(query, key, value, None) and str(shape_of(query)[-2]) == str(shape_of(key)[-2])
     ):
         bias = _causal_bias(g, query, key)
+    # a bias here means that the operator's own causal mask was not used, or that there is another mask besides
     if in_one and not (is_causal and bias is not None):
         result = _in_one(g, query, key, value, bias, factor, is_causal)
     else:
@@ -59,7 +61,7 @@ def attention(
 
 
 def scale_of(node: Node) -> float:
-    """What the scores of an attention are multiplied with."""
+    """The factor by which an attention multiplies its scores."""
     query, *_, scale, _ = schema_arguments(node)
     return float(1 / math.sqrt(int(shape_of(query)[-1])) if scale is None else scale)
 
@@ -103,7 +105,7 @@ def _in_one(
 
 
 def _has_rows(g: GraphBuilder, query: Node, key: Node) -> bool:
-    """Whether there may be so many that the target's Attention is faster than its parts."""
+    """Whether there may be so many rows that the target's Attention is faster than its parts."""
     least = g.target.attention_from
     return any(not isinstance(rows, int) or rows >= least for rows in (shape_of(query)[-2], shape_of(key)[-2]))
 
@@ -112,7 +114,7 @@ LONG_ROWS: Final = 1024
 
 
 def joined_heads(g: GraphBuilder, node: Node) -> ir.Value:
-    """[batch, heads, length, size] -> [batch, length, heads * size], which is where models mostly come from."""
+    """[batch, heads, length, size] -> [batch, length, heads * size], the layout from which models mostly come."""
     batch, heads, length, size = shape_of(node)
     return g.reshape(g.transpose(g.value(node), [0, 2, 1, 3]), [batch, length, heads * size])
 
@@ -131,6 +133,7 @@ def _from_primitives(
     repetitions = _repetitions(query, key)
     assert repetitions is not None
     keys, values = (_repeat_heads(g, node, repetitions) for node in (key, value))
+    # the query, not the scores: it is smaller
     scaled = g.op("Mul", g.value(query), g.tensor(factor, dtype_of(query)))
     scores = g.product_with_transposed(scaled, keys, rank_of(key))
     scores = scores if bias is None else _biased(g, node, key, scores, bias)
@@ -141,7 +144,7 @@ def _from_primitives(
 
 
 def _biased(g: GraphBuilder, node: Node, key: Node, scores: ir.Value, bias: ir.Value) -> ir.Value:
-    """Of a mask that repeats along the batch one part is stored and read: `[8, 64, …] + [64, …]` for `[512, …]`."""
+    """A mask that repeats along the batch is stored and read once: `[8, 64, …] + [64, …]` for `[512, …]`."""
     batch, *heads_and_rows, _ = shape_of(node)
     period = bias.shape[0] if bias.shape is not None and len(bias.shape) == rank_of(node) else 1
     if not isinstance(batch, int) or not isinstance(period, int) or period in (1, batch):
@@ -155,10 +158,10 @@ def _biased(g: GraphBuilder, node: Node, key: Node, scores: ir.Value, bias: ir.V
 
 
 def _repetitions(query: Node, key: Node) -> int | None:
-    """How many heads of the query share one of the key; None if that is not known."""
+    """The number of heads of the query that share a head of the key; None if that is not known."""
     heads, groups = (shape_of(node)[-3] if rank_of(node) > 2 else 1 for node in (query, key))
     if str(heads) == str(groups) or groups == 1:
-        return 1  # a single one is broadcast
+        return 1  # a single head is broadcast
     return heads // groups if isinstance(heads, int) and isinstance(groups, int) else None
 
 
@@ -187,10 +190,10 @@ def _causal_bias(g: GraphBuilder, query: Node, key: Node) -> ir.Value:
 
 
 def causal_bias(g: GraphBuilder, rows: ir.Value, columns: ir.Value, first: ir.Value, dtype: torch.dtype) -> ir.Value:
-    """(rows, columns) to add, both known when it runs: row i sees the columns up to `first + i`."""
-    one = g.tensor(1, torch.int64)
-    last_seen = g.op("Unsqueeze", g.op("Range", first, g.op("Add", first, rows), one), g.ints([1]))
-    seen = g.op("LessOrEqual", g.op("Range", g.tensor(0, torch.int64), columns, one), last_seen)
+    """The bias (rows, columns), both sizes known at run time: row i sees the columns up to `first + i`."""
+    step = g.tensor(1, torch.int64)
+    last_seen = g.op("Unsqueeze", g.op("Range", first, g.op("Add", first, rows), step), g.ints([1]))
+    seen = g.op("LessOrEqual", g.op("Range", g.tensor(0, torch.int64), columns, step), last_seen)
     return g.op("Where", seen, g.tensor(0.0, dtype), lowest(g, dtype))
 
 
@@ -211,13 +214,13 @@ def _fades(content: torch.Tensor) -> bool:
 def _masked(
     g: GraphBuilder, mask: Node | None, content: torch.Tensor | None, dtype: torch.dtype, periodic: bool
 ) -> tuple[ir.Value | None, Callable[[ir.Value], ir.Value]]:
-    """What is added to the scores for `mask`, and what makes zeros of the rows that see nothing, as torch has them.
+    """The bias that `mask` adds to the scores, and a function that zeros the rows that see nothing, as torch does.
 
         mask ── Where 0, lowest ──> bias
         mask ── Cast ── ReduceMax ──> result ── Mul   ──>  nothing where each row is known to see something
 
-    In a mask of floats such rows are -inf, of which softmax makes NaN. `content` is what is known of the mask; then the
-    bias is a constant, and of a mask that repeats along the batch, where `periodic` says so, one part.
+    In a float mask such rows are -inf, and softmax makes NaN of them. `content` is the mask if it is a constant; then
+    the bias is a constant too, and a mask that repeats along the batch is kept once where `periodic` says so.
     """
     if mask is None:
         return None, lambda result: result
@@ -233,8 +236,8 @@ def _masked(
 
 
 def _without_repetitions(mask: torch.Tensor, periodic: bool) -> torch.Tensor:
-    """A mask `[…, rows, columns]` with size 1 along each earlier dim in which nothing changes; of the first dim, where
-    `periodic` allows, what is repeated along it:
+    """A mask `[…, rows, columns]`, with size 1 along each earlier dim in which nothing changes; of a first dim that
+    repeats, the part that is repeated, where `periodic` allows it:
 
         [8 * 64, 3, 49, 49]    Swin's 64 windows of 8 images    ──>    [64, 3, 49, 49]
     """
@@ -253,7 +256,7 @@ def _repeats(mask: torch.Tensor, size: int) -> bool:
 
 
 def lowest(g: GraphBuilder, dtype: torch.dtype) -> ir.Value:
-    """What is added to the score of a place that is not seen."""
+    """The bias of a place that is not seen."""
     return g.tensor(torch.finfo(dtype).min, dtype)
 
 
@@ -265,7 +268,7 @@ def _times_seen(g: GraphBuilder, mask: Node, bias: ir.Value, dtype: torch.dtype,
 
 def _where_seen(g: GraphBuilder, mask: Node, bias: ir.Value, dtype: torch.dtype, result: ir.Value) -> ir.Value:
     nothing = g.tensor(-math.inf, dtype)
-    if not g.target.has("ReduceMax", dtype):  # of nothing but -inf
+    if not g.target.has("ReduceMax", dtype):  # rows of -inf alone must be -inf
         seen = g.op("ReduceMax", g.cast(g.op("Greater", bias, nothing), dtype), g.ints([-1]), keepdims=1)
         return g.op("Where", g.cast(seen, torch.bool), result, g.tensor(0.0, dtype))
     best = g.op("ReduceMax", bias, g.ints([-1]), keepdims=1)

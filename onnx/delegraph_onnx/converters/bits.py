@@ -1,4 +1,4 @@
-"""Shifts of integers, and what a float's sign and exponent are changed by."""
+"""Shifts of integers, and operators that change a float's sign or exponent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INT64 = torch.int64
     dtypes=INDICES,
 )
 def left_shift(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
-    """Times a power of 2, whose highest bits are lost; 0 for all bits and more."""
+    """The product with a power of 2, whose highest bits are lost; 0 for a shift by all bits or more."""
     product = g.op("Mul", _wide(g, node, self), _power_of_2(g, node, other))
     return g.cast(product, dtype_of(node))
 
@@ -36,21 +36,21 @@ def left_shift(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike)
     dtypes=INDICES,
 )
 def right_shift(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLike) -> ir.Value:
-    """Divided by a power of 2 and rounded down: by halves of it, for 2 ** 63 is no int64."""
+    """The quotient by a power of 2, rounded down, in two divisions, by 1 bit and by the others: 2 ** 63 is no int64."""
     value, dtype = _wide(g, node, self), outer_dtype_of(node)
     last = torch.iinfo(dtype).bits - 1
     shift = _wide(g, node, other)
     outside = g.op("Or", g.op("Less", shift, g.tensor(0, INT64)), g.op("Greater", shift, g.tensor(last, INT64)))
     shift = g.op("Where", outside, g.tensor(last, INT64), shift)
-    one = g.op("Min", shift, g.tensor(1, INT64))
-    for part in (one, g.op("Sub", shift, one)):
+    first_bit = g.op("Min", shift, g.tensor(1, INT64))
+    for part in (first_bit, g.op("Sub", shift, first_bit)):
         power = g.op("Gather", g.constant(_POWERS), part)
         value = g.op("Div", g.op("Sub", value, g.op("Mod", value, power)), power)
     return g.cast(value, dtype_of(node))
 
 
 def _wide(g: GraphBuilder, node: Node, operand: TensorLike) -> ir.Value:
-    """`operand` in int64: of a number what the dtype of `node` holds of it."""
+    """`operand` in int64; a number is cast to the dtype of `node` first."""
     value = g.tensor(operand, dtype_of(node))
     return value if dtype_of(node) == INT64 else g.cast(value, INT64)
 
@@ -79,7 +79,7 @@ def ldexp(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
 @convert_with("copysign.Tensor copysign.Scalar", dtypes=NUMBERS, check=lambda node, *_: (
     None if dtype_of(node) in FLOATS else "in double"))  # fmt: skip
 def copysign(g: GraphBuilder, node: Node, self: Node, other: TensorLike) -> ir.Value:
-    """With the sign of a zero, too; that of what is not a number ONNX does not tell, and is taken for plus."""
+    """The sign of a zero counts. ONNX does not tell the sign of NaN: it is taken for plus."""
     dtype = dtype_of(node)
     size = g.op("Abs", g.tensor(self, dtype))
     return g.op("Where", is_negative(g, g.tensor(other, dtype), dtype), g.op("Neg", size), size)

@@ -1,7 +1,7 @@
 """Complex tensors as pairs: complex64[a, b] is float32[a, b, 2] within a delegate, real part first.
 
-That is how they lie in memory, so that they cross the delegate's border as they are, and a view as real numbers costs
-nothing. Moves are those of the pairs, with a dim more. Fourier transforms are in `fourier.py`.
+They lie in memory so: they cross the delegate's border as they are, and a view as real numbers costs
+nothing. A move of complex numbers moves pairs, with a dim more. Fourier transforms are in `fourier.py`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def angle(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 
 
 def _pair(g: GraphBuilder, real: ir.Value, imag: ir.Value) -> ir.Value:
-    return g.op("Concat", *(g.op("Unsqueeze", one, g.ints([-1])) for one in (real, imag)), axis=-1)
+    return g.op("Concat", *(g.op("Unsqueeze", component, g.ints([-1])) for component in (real, imag)), axis=-1)
 
 
 def parts(g: GraphBuilder, pairs: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -94,7 +94,7 @@ def parts(g: GraphBuilder, pairs: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 
 def _operand(g: GraphBuilder, operand: Operand, dtype: torch.dtype) -> tuple[ir.Value, ir.Value | None]:
-    """Real and imaginary part; None for that of a real number."""
+    """The real and the imaginary part; None for the imaginary part of a real number."""
     if isinstance(operand, Node):
         if outer_dtype_of(operand) in COMPLEX:
             return parts(g, g.cast(g.value(operand), dtype) if dtype_of(operand) != dtype else g.value(operand))
@@ -143,12 +143,12 @@ def product(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Va
 
 @convert_complex("div.Tensor div.Scalar")
 def div(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Value:
-    """(a + bi) / (c + di), where c and d are divided by the larger one before they are multiplied: their squares may
-    be too large for their dtype (Smith)."""
+    """(a + bi) / (c + di) by Smith's method: c and d are divided by the larger of the two before they are multiplied,
+    since their squares may be too large for their dtype."""
     dtype = dtype_of(node)
     (a, b), (c, d) = _operand(g, self, dtype), _operand(g, other, dtype)
     if d is None:
-        return _pair(g, *(g.op("Div", one, c) for one in (a, b) if one is not None))
+        return _pair(g, *(g.op("Div", component, c) for component in (a, b) if component is not None))
     b = g.op("Sub", a, a) if b is None else b
     larger = g.op("Max", g.op("Abs", c), g.op("Abs", d))
     e, f = g.op("Div", c, larger), g.op("Div", d, larger)
@@ -210,13 +210,13 @@ _CHECKS: Final = {
         unless(lambda node, self, *_: rank_of(self) > 0, "a complex number without dims"),
     ),
 }
-"""Of moves, in the place of those of real tensors."""
+"""The checks of moves, in the place of those of real tensors."""
 _JOINS: Final = frozenset(map(aten, ("cat", "slice_scatter", "select_scatter")))
 """Operators that cast their operands to their result's dtype."""
 
 
 def _move(operator: torch._ops.OpOverload) -> None:
-    """Let pairs be moved as `operator` moves real tensors, its arguments changed for the dim more."""
+    """Let pairs be moved as `operator` moves real tensors, its arguments changed for the additional dim."""
     real = TABLE[operator]
     check = _CHECKS.get(str(operator).split(".")[1], real.check)
 
@@ -233,7 +233,7 @@ def _move(operator: torch._ops.OpOverload) -> None:
 
 
 def _as_pairs(g: GraphBuilder, operand: Node, like: Node) -> Node:
-    """A twin of `operand` that is pairs of the dtype of `like`, if that is complex; else itself."""
+    """`operand`, or if it is complex a twin of it that is pairs of the dtype of `like`."""
     if outer_dtype_of(like) not in COMPLEX:
         return operand
     twin = Graph().placeholder(operand.name)
@@ -251,7 +251,7 @@ def _with_pairs(value: torch.Tensor) -> torch.Tensor:
 
 
 def _with_a_dim_more(node: Node, arguments: Sequence[Any]) -> list[Any]:
-    """The arguments for pairs: dims are counted from the front, and the last one stays as it is."""
+    """The arguments for pairs: dims are counted from the front, since the last dim is that of the pairs."""
     first = arguments[0] if isinstance(arguments[0], Node) else arguments[0][0]
     rank, name = rank_of(first), operator_name(node)
     count = rank + 1 if "unsqueeze" in name else max(rank, 1)
@@ -272,7 +272,7 @@ for _name in _MOVES.split():
 
 
 def _cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
-    """From real numbers, with imaginary parts of 0, or between complex dtypes."""
+    """A cast from real numbers, with imaginary parts of 0, or between complex dtypes."""
     dtype = dtype_of(node)
     real, imag = _operand(g, self, dtype)
     if imag is None:

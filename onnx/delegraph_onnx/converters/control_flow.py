@@ -6,7 +6,7 @@
     scan(step, carried, slices, rest)        Scan(carried, slices)   { step(carried, row of each slice, rest) }
     map_impl(step, slices, rest)             Scan(slices)            { step(row of each slice, rest) }
 
-What a body reads from outside (weights, `rest`) it reads where it lies. A call whose bodies cannot be converted whole
+A body reads outer values (weights, `rest`) where they lie. A call whose bodies cannot be converted whole
 is left, and the graphs of its bodies are partitioned one by one.
 """
 
@@ -50,9 +50,9 @@ def cond(
 def while_loop(
     g: GraphBuilder, node: Node, test: Node, step: Node, carried: Sequence[TensorLike], rest: Sequence[TensorLike]
 ) -> Sequence[ir.Value]:
-    """ONNX's loop is told before it begins, and at the end of each round, whether there is another one."""
-    held = _placeholders(body_of(step))[: len(carried)]
-    initial = [g.tensor(value, dtype_of(placeholder)) for value, placeholder in zip(carried, held, strict=True)]
+    """ONNX's Loop reads before the first round, and at the end of each, whether there is another round."""
+    placeholders = _placeholders(body_of(step))[: len(carried)]
+    initial = [g.tensor(value, dtype_of(placeholder)) for value, placeholder in zip(carried, placeholders, strict=True)]
 
     def another(values: Sequence[ir.Value]) -> ir.Value:
         (result,) = _inlined(g, test, [*values, *rest])
@@ -61,14 +61,14 @@ def while_loop(
     first = another(initial)
     round_number = g.input("round", torch.int64, [])
     going = g.input("going", torch.bool, [])
-    now = [g.input("carried", dtype_of(placeholder), shape_of(placeholder)) for placeholder in held]
+    now = [g.input("carried", dtype_of(placeholder), shape_of(placeholder)) for placeholder in placeholders]
 
     def one_round() -> Sequence[ir.Value]:
         new = _inlined(g, step, [*now, *rest])
         return [another(new), *new]
 
     body = g.subgraph(one_round, [round_number, going, *now])
-    return g.ops("Loop", len(held), None, first, *initial, body=body)
+    return g.ops("Loop", len(placeholders), None, first, *initial, body=body)
 
 
 @convert_with([HIGHER_ORDER.scan], dtypes=ALL, check=_gives_tensors)
@@ -80,10 +80,10 @@ def scan(
     slices: Sequence[Node],
     rest: Sequence[TensorLike],
 ) -> Sequence[ir.Value]:
-    given = _placeholders(body_of(step))[: len(carried) + len(slices)]
-    inputs = [g.input("row", dtype_of(placeholder), shape_of(placeholder)) for placeholder in given]
+    placeholders = _placeholders(body_of(step))[: len(carried) + len(slices)]
+    inputs = [g.input("row", dtype_of(placeholder), shape_of(placeholder)) for placeholder in placeholders]
     body = g.subgraph(lambda: _inlined(g, step, [*inputs, *rest]), inputs)
-    initial = [g.tensor(value, dtype_of(held)) for value, held in zip(carried, given, strict=False)]
+    initial = [g.tensor(value, dtype_of(argument)) for value, argument in zip(carried, placeholders, strict=False)]
     sources = [g.value(source) for source in slices]
     return g.ops("Scan", len(body.outputs), *initial, *sources, body=body, num_scan_inputs=len(sources))
 
@@ -96,7 +96,7 @@ def map_rows(
 
 
 def _inlined(g: GraphBuilder, reference: Node, arguments: Iterable[TensorLike]) -> Sequence[ir.Value]:
-    """Convert the calls of a body on `arguments`; what it gives."""
+    """Convert the calls of a body on `arguments`; its results."""
     from delegraph_onnx.convert import CallConverter  # which calls this module again
 
     graph = body_of(reference)

@@ -21,7 +21,7 @@ def is_transposed(node: Node) -> bool:
 
 
 def _pads_within_strides(node: Node, input: Node, weight: Node, *_: object) -> str | None:
-    """onnxruntime holds an output padding that the stride cannot leave for an error; torch allows the dilation's."""
+    """onnxruntime refuses an output padding that is not below the stride; torch allows it below the dilation too."""
     told, dims = named_arguments(node), rank_of(weight) - 2
     if not is_transposed(node):
         return None
@@ -46,8 +46,8 @@ def convolution(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: No
 
 
 def geometry(node: Node, input: Node, *, look_through: bool = True) -> tuple[Node, dict[str, Any]]:
-    """The node that the convolution `node` convolves if it is one of `input`, and the attributes of Conv or
-    ConvTranspose, with `look_through` those of a padding before it among them."""
+    """The node that the convolution `node` of `input` reads, and the attributes of Conv or ConvTranspose. With
+    `look_through` a zero padding before it becomes an attribute, and its source is the node."""
     told = named_arguments(node)
     dims = rank_of(told["weight"]) - 2
     dilations = per_dim(told["dilation"], dims)
@@ -64,7 +64,7 @@ def geometry(node: Node, input: Node, *, look_through: bool = True) -> tuple[Nod
 
 
 def _without_padding(input: Node, dims: int) -> tuple[Node, list[int], list[int]]:
-    """What `input` pads with zeros, and by how much before and after each spatial dim; else itself and nothing."""
+    """The source of a zero padding `input`, and the amounts before and after each spatial dim; else itself and 0."""
     none = [0] * dims
     if input.target not in PADDINGS:
         return input, none, none

@@ -1,4 +1,4 @@
-"""How many: histograms, places in a sorted list; running products."""
+"""Counts: histograms, places in a sorted list; and running products."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
 
 @convert_with("histc", dtypes=REALS)
 def histc(g: GraphBuilder, node: Node, self: Node, bins: int, low: Scalar, high: Scalar) -> ir.Value:
-    """Each element's bin, compared with all of them. Bounds that are equal are those of the elements, or one apart."""
+    """Each element is compared with all bins. Equal bounds become the elements' extremes, or 1 below and above."""
     dtype, value = dtype_of(self), g.op("Reshape", g.value(self), g.ints([-1]))
     if low == high:
         first, last = (extreme(g, kind, value, dtype, [0], keepdim=False) for kind in ("Min", "Max"))
-        same, one = g.op("Equal", first, last), g.tensor(1.0, dtype)
+        same, unit = g.op("Equal", first, last), g.tensor(1.0, dtype)
         first, last = (
-            g.op("Where", same, g.op(away, bound, one), bound) for away, bound in (("Sub", first), ("Add", last))
+            g.op("Where", same, g.op(away, bound, unit), bound) for away, bound in (("Sub", first), ("Add", last))
         )
     else:
         first, last = g.tensor(float(low), dtype), g.tensor(float(high), dtype)
@@ -62,10 +62,10 @@ def bucketize(
 
 
 def _before(g: GraphBuilder, node: Node, sequence: ir.Value, value: ir.Value, right: bool) -> ir.Value:
-    """NaN stands after everything, as in torch."""
+    """NaN is sorted behind everything, as in torch."""
     behind = g.op("Greater" if right else "GreaterOrEqual", sequence, value)
     counts = g.cast(g.op("Not", behind), dtype_of(node))
-    return g.op("ReduceSum", counts, g.ints([rank_of(node)]), keepdims=0)  # of nothing onnxruntime counts no -1
+    return g.op("ReduceSum", counts, g.ints([rank_of(node)]), keepdims=0)  # onnxruntime: no -1 for an empty tensor
 
 
 # ---- running products ----------------------------------------------------------------------------------------------
@@ -74,14 +74,14 @@ def _before(g: GraphBuilder, node: Node, sequence: ir.Value, value: ir.Value, ri
 @convert_with("cumprod", dtypes=NUMBERS, check=lambda node, self, dim, *_: (
     None if not rank_of(self) or isinstance(shape_of(self)[dim], int) else "the dim is dynamic"))  # fmt: skip
 def cumprod(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir.Value:
-    """Each step multiplies by what lies twice as far before, until that is beyond the first element."""
+    """Each step multiplies by the element twice as far before, until that is beyond the first element."""
     dtype, value = dtype_of(node), g.tensor(self, dtype_of(node))
     if not rank_of(self):
         return value
     axis, distance = dim % rank_of(self), 1
     while distance < int(shape_of(self)[axis]):
         kept = g.op("Slice", value, g.ints([0]), g.ints([-distance]), g.ints([axis]))
-        before = [distance * (other == axis) for other in range(rank_of(self))]  # for all axes: see `with_one_more`
+        before = [distance * (i == axis) for i in range(rank_of(self))]  # for all axes: see `with_one_more`
         shifted = g.op("Pad", kept, g.ints([*before, *[0] * rank_of(self)]), g.tensor(1, dtype))
         value, distance = g.op("Mul", value, shifted), 2 * distance
     return value

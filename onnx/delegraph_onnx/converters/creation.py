@@ -26,7 +26,7 @@ _EMPTIES = [exir_ops.edge.dim_order_ops._empty_dim_order.default]
     [*map(aten, ["empty.memory_format", "empty_strided", "empty_permuted", "new_empty"]), *_EMPTIES], dtypes=ALL
 )
 def filled(g: GraphBuilder, node: Node, *args: Any) -> ir.Value:
-    """What torch leaves undefined is zero here."""
+    """Elements that torch leaves undefined are zero here."""
     size, *rest = args[1:] if isinstance(args[0], Node) and isinstance(args[1], Sequence) else args
     value = g.operand(_number(node, *rest), outer_dtype_of(node))
     return g.op("Expand", value, g.sizes(size)) if size else value
@@ -41,7 +41,7 @@ def filled_like(g: GraphBuilder, node: Node, self: Node, *rest: Any) -> ir.Value
 
 
 def _number(node: Node, *told: Any) -> Node | Scalar:
-    """The number that a tensor is full of: for `full` and its like the next argument says it."""
+    """The number that fills a tensor: `full` and its like have it as their next argument."""
     name = operator_name(node)
     return told[0] if "full" in name else int("ones" in name)
 
@@ -87,7 +87,7 @@ def cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
 
 
 def _rounds(node: Node, self: Node) -> bool:
-    """Whether `node` casts to a half only for the rounding: what it gives is widened again at once."""
+    """Whether `node` casts to a half only for the rounding: its result is widened again at once."""
     if outer_dtype_of(node) not in HALVES or outer_dtype_of(self) in HALVES:
         return False
     return any(user.target in CASTS and outer_dtype_of(user) not in HALVES for user in node.users)

@@ -36,7 +36,7 @@ def _norm(g: GraphBuilder, distance: ir.Value, p: float, dtype: torch.dtype, axi
     if p == math.inf:
         return extreme(g, "Max", distance, dtype, [axis], keepdim=False)
     if p == 0:
-        distance, p = g.op("Sign", distance), 1  # NaN of NaN
+        distance, p = g.op("Sign", distance), 1  # keeps NaN
     if p in (1, 2):
         return g.op(f"ReduceL{int(p)}", distance, g.ints([axis]), keepdims=0)
     total = g.op("ReduceSum", g.op("Pow", distance, g.tensor(p, dtype)), g.ints([axis]), keepdims=0)

@@ -1,4 +1,4 @@
-"""Quotients that are rounded, and what is left: torch's floor, of integers also at the limits of their dtypes."""
+"""Rounded quotients and remainders: torch's floor, of integers also at the limits of their dtypes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def floor_divide(g: GraphBuilder, node: Node, self: TensorLike, other: TensorLik
 
 
 def floor_of_integers(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dtype) -> ir.Value:
-    """The quotient towards zero, or one less where that is above: no step leaves the dtype. No `b` is -1."""
+    """The quotient towards zero, or one less where that is above the floor: no step leaves the dtype. No `b` is -1."""
     quotient = g.op("Div", a, b)
     multiple = g.op("Mul", quotient, b)
     if b.const_value is not None and bool((b.const_value.numpy() > 0).all()):
@@ -55,8 +55,8 @@ def floor_of_integers(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dt
 
 
 def _divisible(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dtype) -> tuple[ir.Value, ir.Value]:
-    """Integers of the same quotient and rest, of which the second is never -1: the lowest integer divided by that ends
-    the process on x86, and is itself in torch."""
+    """Integers with the same quotient and remainder, the second never -1: x86 ends the process when the lowest integer
+    is divided by -1, and torch's result is the integer itself."""
     b = _known_in_the_run(g, a, b)
     if b.const_value is not None and not bool((b.const_value.numpy() == -1).any()):
         return a, b
@@ -65,15 +65,15 @@ def _divisible(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dtype) ->
 
 
 def _known_in_the_run(g: GraphBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
-    """`b`, as something of the run if it is made of constants and may be 0: onnxruntime refuses a graph that divides by
-    a constant 0, where torch fails when it divides."""
+    """`b`, made to depend on the run if it is made of constants and may be 0: onnxruntime refuses a graph that divides
+    by a constant 0, and torch fails only when it divides."""
     if not _is_constant(b) or (b.const_value is not None and bool(b.const_value.numpy().all())):
         return b
     return g.op("Where", g.op("Equal", a, a), b, b)
 
 
 def _is_constant(value: ir.Value) -> bool:
-    """Whether nothing that a run is given goes into `value`."""
+    """Whether `value` depends on no input of the graph."""
     seen, ahead = set[ir.Node](), [value]
     while ahead:
         source = ahead.pop()
@@ -87,7 +87,7 @@ def _is_constant(value: ir.Value) -> bool:
 
 
 def _other_sign(g: GraphBuilder, a: ir.Value, b: ir.Value, dtype: torch.dtype) -> ir.Value:
-    """Where one of them is positive and the other one negative."""
+    """Where a and b have different signs."""
     return g.op("Less", g.op("Mul", sign_of(g, a, dtype), sign_of(g, b, dtype)), g.tensor(0, dtype))
 
 
@@ -109,5 +109,5 @@ def fmod(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar)
         return g.op("Mod", a, b, fmod=1)
     if dtype == torch.int32:
         return g.op("Mod", a, _known_in_the_run(g, a, b), fmod=1)
-    a, b = _divisible(g, a, b, dtype)  # onnxruntime's fmod is one of doubles
+    a, b = _divisible(g, a, b, dtype)  # onnxruntime computes fmod in double
     return g.op("Sub", a, g.op("Mul", g.op("Div", a, b), b))

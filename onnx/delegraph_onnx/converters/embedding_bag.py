@@ -43,7 +43,7 @@ def embedding_bag(
     include_last_offset: bool,
     *_: object,
 ) -> Sequence[ir.Value | None]:
-    """Every row is added to the sum of its bag, the last that begins before it."""
+    """Every row is added to the sum of its bag, the last bag that begins before it."""
     dtype = dtype_of(weight)
     rows = g.op("Gather", g.value(weight), places(g, indices), axis=0)
     if per_sample_weights is not None:

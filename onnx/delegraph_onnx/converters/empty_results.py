@@ -1,4 +1,4 @@
-"""A node that gives no elements -> constants of its shapes: nothing is computed, whatever the operator."""
+"""A node whose results have no elements -> constants of their shapes: nothing is computed, whatever the operator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["gives_nothing", "is_empty", "nothing", "unless_nothing"]
 
 
 def gives_nothing(node: Node) -> bool:
-    """Whether all that `node` gives is known to have no elements."""
+    """Whether all results of `node` are known to have no elements."""
     results = _results(node)
     if not results or not all(isinstance(result, torch.Tensor) and is_empty(result) for result in results):
         return False
@@ -40,14 +40,14 @@ def _has_sizes_of(node: Node, results: Sequence[torch.Tensor]) -> bool:
 def _origin(node: Node, size: torch.SymInt) -> tuple[Node, int] | None:
     """An operand with a dim of that dynamic size, and which dim it is."""
     for operand in node.all_input_nodes:
-        for dim, other in enumerate(getattr(operand.meta.get("val"), "shape", ())):
-            if str(other) == str(size):
+        for dim, operand_size in enumerate(getattr(operand.meta.get("val"), "shape", ())):
+            if str(operand_size) == str(size):
                 return operand, dim
     return None
 
 
 def nothing(g: GraphBuilder, node: Node) -> Converted:
-    """The results of a node that gives no elements: computed from nothing."""
+    """The results of a node whose results have no elements."""
     results = node.meta["val"]
     if isinstance(results, torch.Tensor):
         return _empty(g, node, results)
@@ -63,38 +63,38 @@ def _empty(g: GraphBuilder, node: Node, result: torch.Tensor) -> ir.Value:
 
 
 def _sizes(g: GraphBuilder, node: Node, sizes: Sequence[int | torch.SymInt]) -> Iterator[int | ir.Value]:
-    """Numbers, and of the others what a run has for them."""
+    """Known sizes as they are, dynamic ones read from an operand at run time."""
     for size in sizes:
-        found = size if isinstance(size, int) else _origin(node, size)
-        if found is not None:
-            yield found if isinstance(found, int) else g.size(g.value(found[0]), found[1])
+        origin = size if isinstance(size, int) else _origin(node, size)
+        if origin is not None:
+            yield origin if isinstance(origin, int) else g.size(g.value(origin[0]), origin[1])
 
 
 def unless_nothing(g: GraphBuilder, node: Node, convert: Callable[[], Converted]) -> Converted:
-    """What `convert` makes of an operator that onnxruntime does not run on nothing:
+    """The results of `convert`, for an operator that onnxruntime does not run without elements:
 
         x ── Attention        ──>        x ── If there are elements ──(then)── Attention
                                                                      └─(else)── Expand
 
-    As it is where each run has elements, or the delegate does not run without any.
+    The If is left out where each run has elements, or the delegate does not run without any.
     """
     results = _results(node)
     sizes = [size for size in common_sizes(result.shape for result in results) if g.may_run_with_none(size)]
     if not sizes or not _has_sizes_of(node, results):
         return convert()
     some = g.op("ReduceMin", g.sizes([*_sizes(g, node, sizes)]), keepdims=0)
-    made: list[ir.Value | None] = []
+    values: list[ir.Value | None] = []
 
     def computed() -> list[ir.Value]:
         value = convert()
-        made.extend([value] if isinstance(value, ir.Value) else value)
-        return [value for value in made if value is not None]
+        values.extend([value] if isinstance(value, ir.Value) else value)
+        return [value for value in values if value is not None]
 
     def empty() -> list[ir.Value]:
-        return [_empty(g, node, result) for result, value in zip(results, made, strict=True) if value is not None]
+        return [_empty(g, node, result) for result, value in zip(results, values, strict=True) if value is not None]
 
     chosen = g.choose(g.cast(some, torch.bool), computed, empty)
     if isinstance(node.meta["val"], torch.Tensor):
         return chosen[0]
-    given = iter(chosen)
-    return [None if value is None else next(given) for value in made]
+    remaining = iter(chosen)
+    return [None if value is None else next(remaining) for value in values]

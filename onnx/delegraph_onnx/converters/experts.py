@@ -1,4 +1,4 @@
-"""Products of groups of rows, each with a matrix of its own: what mixtures of experts are made of.
+"""Products of groups of rows, each with a matrix of its own, for mixtures of experts.
 
 rows sorted by expert ──┬── Slice [0, end_0) ── MatMul W_0 ──┐
                         ├── Slice [end_0, end_1) ── MatMul W_1 ── Concat
@@ -52,10 +52,10 @@ def grouped_mm(g: GraphBuilder, node: Node, self: Node, mat2: Node, offs: Node, 
 
 
 def _product(g: GraphBuilder, mat2: Node) -> Callable[[ir.Value, int], ir.Value]:
-    """What multiplies rows with the matrix of an expert."""
+    """A function (rows, expert) -> the product of rows with the matrix of an expert."""
     stored = _stored_rows(mat2)
-    found = None if stored is None else g.products_of_experts(mat2, stored)
-    return found or (lambda rows, expert: g.op("MatMul", rows, _matrix(g, mat2, expert)))
+    own = None if stored is None else g.products_of_experts(mat2, stored)
+    return own or (lambda rows, expert: g.op("MatMul", rows, _matrix(g, mat2, expert)))
 
 
 _ROWS: Final = op(aten("view_copy"), *captured("rows"), ANY)
@@ -63,8 +63,8 @@ _MATRICES: Final = op(aten("permute_copy"), _ROWS, either([0, 2, 1], [0, -1, -2]
 
 
 def _stored_rows(mat2: Node) -> Node | None:
-    """The rows of all matrices, (experts * outputs, inner), as recipes for weights alone have them:
-    `permute(view(rows, (experts, outputs, inner)), (0, 2, 1))`."""
+    """The rows of all matrices, (experts * outputs, inner), as weight-only recipes have them: `permute(view(rows,
+    (experts, outputs, inner)), (0, 2, 1))`."""
     experts, inner, outputs = shape_of(mat2)
     rows = (match["rows"] for match in matches(_MATRICES, mat2))
     return next((each for each in rows if shape_of(each) == (experts * outputs, inner)), None)

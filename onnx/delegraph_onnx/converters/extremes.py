@@ -4,7 +4,7 @@
     Clip(x, low, high)     the smaller of the larger
     Sign(x)                (x > 0) - (x < 0)
 
-onnxruntime's of int64 are wrong from 2^31 on (1.31).
+onnxruntime's Max, Min and Clip of int64 are wrong from 2^31 on (1.31).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def of_two(g: GraphBuilder, kind: str, a: ir.Value, b: ir.Value, dtype: torch.dt
 def limited(
     g: GraphBuilder, value: ir.Value, low: ir.Value | None, high: ir.Value | None, dtype: torch.dtype
 ) -> ir.Value:
-    """`value` within the bounds that there are, scalars; the upper one where they cross."""
+    """`value` within the given scalar bounds; the upper bound where they cross."""
     if g.target.has("Clip", dtype):
         return g.op("Clip", value, low, high)
     value = value if low is None else of_two(g, "Max", value, low, dtype)
@@ -39,7 +39,7 @@ def limited(
 
 
 def sign_of(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Value:
-    """-1, 0 or 1; of floats also NaN, of NaN."""
+    """-1, 0 or 1; NaN of NaN."""
     if g.target.has("Sign", dtype):
         return g.op("Sign", value)
     zero = g.tensor(0, dtype)

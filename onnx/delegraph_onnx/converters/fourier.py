@@ -59,7 +59,7 @@ def fft_r2c(
 @convert_complex("_fft_c2r", check=lambda node, self, dims, normalization, size: (
     _known_sizes(node, self, dims) or (None if isinstance(size, int) else "a dynamic size")))  # fmt: skip
 def fft_c2r(g: GraphBuilder, node: Node, self: Node, dims: Sequence[int], normalization: int, size: int) -> ir.Value:
-    """The half that is left away is the other half's conjugate; what is not real of the result comes of rounding."""
+    """The half that is left out is the conjugate of the other; imaginary parts of the result are rounding errors."""
     sizes = _sizes(self, dims)
     axis, half = dims[-1] % rank_of(self), size // 2 + 1
     del sizes[axis]
@@ -101,14 +101,14 @@ def _transformed(g: GraphBuilder, like: Node, value: ir.Value, sizes: dict[int, 
 
 
 _LARGEST: Final = 2**19
-"""Elements of a matrix of waves: 2 MB. For more, onnxruntime's DFT is not much slower where it can halve the size."""
+"""Elements of a matrix of waves, 2 MB. Beyond, onnxruntime's DFT is not much slower where it can halve the size."""
 
 
 def _waves(
     n: int, rows: NDArray[np.int64], columns: NDArray[np.int64], forward: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Cosines and sines of -2 pi * row * column / n, or of + where not `forward`. Those of quarter turns are exactly 0:
-    1e-16 times a large number would be none."""
+    """Cosines and sines of -2 pi * row * column / n, or of + where not `forward`. Quarter turns are exactly 0: 1e-16
+    times a large number would not be."""
     angles = np.outer(rows, columns) % n * (2 * math.pi / n)
     cosines, sines = np.cos(angles), np.sin(-angles if forward else angles)
     return tuple(np.where(np.abs(wave) < 1e-12, 0.0, wave) for wave in (cosines, sines))  # type: ignore[return-value]
@@ -118,7 +118,7 @@ def _product(
     g: GraphBuilder, value: ir.Value, axis: int, rank: int, matrix: NDArray[np.float64], dtype: torch.dtype,
     *, from_pairs: bool = False, to_real: bool = False,
 ) -> ir.Value:  # fmt: skip
-    """What lies along `axis` of `value`, with pairs as two numbers, times `matrix`."""
+    """The vectors along `axis` of `value`, pairs flattened to two numbers, times `matrix`."""
     order = [*(dim for dim in range(rank) if dim != axis), axis]
     back, last, keep = [order.index(dim) for dim in range(rank)], [rank], [0] * (rank - 1)
     pairs = from_pairs or to_real
@@ -135,18 +135,18 @@ def _dft(
     g: GraphBuilder, value: ir.Value, dtype: torch.dtype, axis: int, n: int, *,
     onesided: bool = False, inverse: bool = False,
 ) -> ir.Value:  # fmt: skip
-    """ONNX's; in double where it cannot halve the size down to 1, for which onnxruntime's sums lose four digits."""
+    """ONNX's DFT; in double where it cannot halve the size down to 1: onnxruntime's sums lose four digits there."""
     halves = n & (n - 1) == 0
     wide = value if halves or dtype == torch.float64 else g.cast(value, torch.float64)
-    made = g.op("DFT", wide, None, g.tensor(axis, torch.int64), onesided=int(onesided), inverse=int(inverse))
-    return made if wide is value else g.cast(made, dtype)
+    transformed = g.op("DFT", wide, None, g.tensor(axis, torch.int64), onesided=int(onesided), inverse=int(inverse))
+    return transformed if wide is value else g.cast(transformed, dtype)
 
 
 def _scaled(
     g: GraphBuilder, value: ir.Value, dtype: torch.dtype, sizes: Sequence[int], normalization: int, inverse: bool
 ) -> ir.Value:
-    """By torch's normalisation (0 none, 1 by the root of the number of elements, 2 by it), where an inverse transform
-    has divided by it already."""
+    """Scale by torch's normalisation (0: none, 1: the root of the number of elements, 2: that number), where an inverse
+    transform has divided by the number already."""
     count = math.prod(sizes)
     factor = (count if inverse else 1.0) / (1.0, math.sqrt(count), float(count))[normalization]
     return value if factor == 1 else g.op("Mul", value, g.tensor(factor, dtype))

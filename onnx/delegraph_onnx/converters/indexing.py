@@ -16,8 +16,8 @@ from delegraph_onnx.node_facts import are_known, dtype_of, in_words, rank_of, sh
 
 
 def places(g: GraphBuilder, index: Node) -> ir.Value:
-    """`index` as an operator of torch's takes it that counts from 0 alone: an engine that refuses places refuses what
-    is below then, as torch does, for without its sign it is too large. ONNX would count that from the end."""
+    """`index` for operators that count from 0 alone. Negative places must be refused, as torch does, but ONNX counts
+    them from the end: without their sign they are too large, and an engine that refuses places refuses them."""
     known = g.constants.array(index)
     if not g.target.refuses_places or (known is not None and (known >= 0).all()):
         return g.value(index)
@@ -47,8 +47,8 @@ def _cut(g: GraphBuilder, value: ir.Value, self: Node, dim: int, index: Node) ->
     """`self` with as many elements as `index` along each dim but `dim`."""
     for axis, (size, least) in enumerate(zip(shape_of(self), shape_of(index), strict=True)):
         if axis != dim % rank_of(self) and str(size) != str(least):
-            one, count = g.tensor(1, torch.int64), g.size(g.value(index), axis)
-            value = g.op("Gather", value, g.op("Range", g.tensor(0, torch.int64), count, one), axis=axis)
+            step, count = g.tensor(1, torch.int64), g.size(g.value(index), axis)
+            value = g.op("Gather", value, g.op("Range", g.tensor(0, torch.int64), count, step), axis=axis)
     return value
 
 
@@ -61,12 +61,12 @@ def _cut(g: GraphBuilder, value: ir.Value, self: Node, dim: int, index: Node) ->
 def index(g: GraphBuilder, node: Node, self: Node, indices: Sequence[Node | None]) -> ir.Value:
     """One index: Gather. Several: GatherND on the indexed dims, brought to the front."""
     dims = [dim for dim, i in enumerate(indices) if i is not None]
-    given = [i for i in indices if i is not None]
-    if len(given) == 1:
-        return g.op("Gather", g.value(self), g.value(given[0]), axis=dims[0])
+    index_tensors = [i for i in indices if i is not None]
+    if len(index_tensors) == 1:
+        return g.op("Gather", g.value(self), g.value(index_tensors[0]), axis=dims[0])
     front = [*dims, *(dim for dim in range(rank_of(self)) if dim not in dims)]
-    picked = g.op("GatherND", g.transpose(g.value(self), front), stacked(g, given, self, dims, "GatherND"))
-    width = max(rank_of(i) for i in given)
+    picked = g.op("GatherND", g.transpose(g.value(self), front), stacked(g, index_tensors, self, dims, "GatherND"))
+    width = max(rank_of(i) for i in index_tensors)
     if dims != list(range(dims[0], dims[0] + len(dims))):
         return picked  # indices apart: torch leaves the new dims in front
     rank = rank_of(node)
@@ -88,14 +88,14 @@ def stacked(g: GraphBuilder, indices: Sequence[Node], self: Node, dims: Sequence
 
 
 def _from_front(g: GraphBuilder, places: ir.Value, size: ir.Value) -> ir.Value:
-    """Those below 0 counted from the front."""
+    """Negative places counted from the front."""
     return g.op("Where", g.op("Less", places, g.tensor(0, torch.int64)), g.op("Add", places, size), places)
 
 
 # ---- diagonals and strides: elements at known places --------------------------------------------------------------
 
 MOST_PLACES = 1 << 20
-"""Indices that are written into the graph, 8 bytes each."""
+"""The most indices that are written into the graph, 8 bytes each."""
 
 
 def _known_places(node: Node, self: Node, *_: object) -> str | None:

@@ -1,11 +1,11 @@
-"""What ExecuTorch's language models call: attention over a cache, and writing into it (`extension/llm/custom_ops`).
+"""Operators of ExecuTorch's language models: attention over a cache, and writing into it (`extension/llm/custom_ops`).
 
 Caches are (batch, places, heads, size). A row sees the places before `start_pos` and its own row, of these the earlier
-ones if it `is_causal`; with a mask it sees what that lets it.
+ones if it `is_causal`; with a mask it sees the places that the mask lets it see.
 
     keys ─ Slice(places that are full) ─┐
     query ──────────────────────────── Attention ──> (batch, rows, heads, size)
-    start_pos ─ Range, LessOrEqual ─ Where ─┘           of one row all that is full is seen: no mask
+    start_pos ─ Range, LessOrEqual ─ Where ─┘           a single row sees all full places: no mask
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ FLOAT, INT64 = torch.float32, torch.int64
 @convert_named("llama::update_cache", dtypes=ALL, check=unless(
     lambda node, value, *_: are_known(shape_of(value)[0]), "a batch of a dynamic size"))  # fmt: skip
 def update_cache(g: GraphBuilder, node: Node, value: Node, cache: Node, start_pos: TensorLike) -> Sequence[ir.Value]:
-    """Rows are written where they lie; the first result is a number that nobody reads."""
-    given = g.reshape(g.tensor(start_pos, INT64), [])
-    # from the end on is nothing that the operator means: ScatterND refuses what lies behind it
+    """Rows are written in place; the first result is a number that nobody reads."""
+    start = g.reshape(g.tensor(start_pos, INT64), [])
+    # the operator has no negative places: they are moved behind the end, where ScatterND refuses them
     behind = g.op("Shape", g.value(cache), start=1, end=2)
-    first = g.op("Where", g.op("Less", given, g.tensor(0, INT64)), g.reshape(behind, []), given)
+    first = g.op("Where", g.op("Less", start, g.tensor(0, INT64)), g.reshape(behind, []), start)
     places = g.op("Range", first, g.op("Add", first, g.size(g.value(value), 1)), g.tensor(1, INT64))
     written = put_rows(g, g.value(cache), [int(shape_of(value)[0])], places, 1, g.value(value))
     return [g.filled(0, [1], dtype_of(value)), written]
@@ -65,7 +65,7 @@ def custom_sdpa(
     g: GraphBuilder, node: Node, query: Node, key: Node, value: Node, start_pos: TensorLike, mask: Node | None,
     dropout_p: float, is_causal: bool, scale: float | None, *grids: Node,
 ) -> ir.Value:  # fmt: skip
-    """The places that are full are read, and dequantized if there are zero points and scales, and no others."""
+    """Only full places are read, and dequantized if there are zero points and scales."""
     full = None if mask is not None else _full_places(g, query, start_pos)
     of_query, of_key, of_value = grids[:2], grids[2:4], grids[4:6]
 
@@ -78,7 +78,7 @@ def custom_sdpa(
 
 
 def _real(g: GraphBuilder, integers: ir.Value, *grid: ir.Value) -> ir.Value:
-    """The reals for which integers with zero points and scales stand; a real operand as it is."""
+    """The real values of integers with zero points and scales; a real operand as it is."""
     if not grid:
         return integers
     zero_points, scales = grid
@@ -87,7 +87,7 @@ def _real(g: GraphBuilder, integers: ir.Value, *grid: ir.Value) -> ir.Value:
 
 
 def _full_places(g: GraphBuilder, query: Node, start_pos: TensorLike) -> ir.Value:
-    """How many places are full when the query's rows are written."""
+    """The number of full places after the query's rows are written."""
     return g.op("Add", g.reshape(g.tensor(start_pos, INT64), [1]), g.op("Shape", g.value(query), start=1, end=2))
 
 

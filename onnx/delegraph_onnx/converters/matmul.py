@@ -14,7 +14,7 @@ from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
 
 @convert_with("linear", dtypes=REALS, keep=True)
 def linear(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None) -> ir.Value:
-    """Gemm for a matrix; MatMul and Add, which onnxruntime's transformer fusions look for, for more dims."""
+    """Gemm for a matrix; for more dims MatMul and Add, which onnxruntime's transformer fusions match."""
     if rank_of(input) == 2:
         return g.op("Gemm", g.value(input), g.value(weight), None if bias is None else g.value(bias), transB=1)
     array = g.parameter(weight)
@@ -37,17 +37,15 @@ def addmm(g: GraphBuilder, node: Node, self: Node, mat1: Node, mat2: Node, beta:
 
 
 @convert_with("baddbmm addmv", dtypes=NUMBERS, keep=True)
-def baddbmm(g: GraphBuilder, node: Node, self: Node, one: Node, other: Node, beta: Scalar, alpha: Scalar) -> ir.Value:
-    return _sum(g, node, self, g.op("MatMul", g.value(one), g.value(other)), beta, alpha)
+def baddbmm(g: GraphBuilder, node: Node, self: Node, mat1: Node, mat2: Node, beta: Scalar, alpha: Scalar) -> ir.Value:
+    return _sum(g, node, self, g.op("MatMul", g.value(mat1), g.value(mat2)), beta, alpha)
 
 
 @convert_with("addbmm", dtypes=NUMBERS, keep=True)
-def addbmm(
-    g: GraphBuilder, node: Node, self: Node, batch1: Node, batch2: Node, beta: Scalar, alpha: Scalar
-) -> ir.Value:
-    products = g.op("MatMul", g.value(batch1), g.value(batch2))
+def addbmm(g: GraphBuilder, node: Node, self: Node, mat1: Node, mat2: Node, beta: Scalar, alpha: Scalar) -> ir.Value:
+    products = g.op("MatMul", g.value(mat1), g.value(mat2))
     if (dtype := dtype_of(node)) in INDICES:
-        total = reduce_integers(g, "ReduceSum", products, dtype, shape_of(batch1), [0], keepdim=False)
+        total = reduce_integers(g, "ReduceSum", products, dtype, shape_of(mat1), [0], keepdim=False)
     else:
         total = g.op("ReduceSum", products, g.ints([0]), keepdims=0)
     return _sum(g, node, self, total, beta, alpha)

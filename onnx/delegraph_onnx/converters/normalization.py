@@ -40,7 +40,7 @@ def _epsilon(node: Node) -> float:
 
 
 def simplified_layer_norm(g: GraphBuilder, input: Node, weight: Node | None, eps: float) -> ir.Value:
-    """Of float32, over the last dim; a root mean square norm is what onnxruntime calls so."""
+    """onnxruntime's name for a root mean square norm, of float32 over the last dim."""
     scale = g.filled(1, shape_of(input)[-1:], torch.float32) if weight is None else g.value(weight)
     return g.op("SimplifiedLayerNormalization", g.value(input), scale, axis=-1, epsilon=eps)
 
@@ -70,7 +70,7 @@ def _channels_known(node: Node, input: Node, *_: object) -> str | None:
 
 
 def _scale_and_shift(g: GraphBuilder, input: Node, weight: Node | None, bias: Node | None) -> tuple[ir.Value, ir.Value]:
-    """Of each channel; by default 1 and 0."""
+    """The scale and shift of each channel; by default 1 and 0."""
     dtype, channels = dtype_of(input), [shape_of(input)[1]]
     scale = g.value(weight) if weight is not None else g.filled(1, channels, dtype)
     shift = g.value(bias) if bias is not None else g.filled(0, channels, dtype)
@@ -99,7 +99,7 @@ def batch_norm(
 def batch_norm_of_the_batch(
     g: GraphBuilder, node: Node, input: Node, weight: Node | None, bias: Node | None, *_: object
 ) -> ir.Value:
-    """Each channel of the whole batch is an instance: weights are standardised so, which is folded."""
+    """Each channel of the whole batch is an instance: models standardise weights so, which is folded."""
     channels, value = int(shape_of(input)[1]), g.value(input)
     parameters = _scale_and_shift(g, input, weight, bias)
     if shape_of(input)[0] == 1 and rank_of(input) > 2:
@@ -130,7 +130,7 @@ def instance_norm(
 def group_norm(
     g: GraphBuilder, node: Node, input: Node, groups: int, weight: Node | None, bias: Node | None, *_: object
 ) -> ir.Value:
-    """Each group is an instance of one long channel; then scale and shift per channel."""
+    """Each group is an instance with one long channel; scale and shift follow per channel."""
     dtype, channels, value = dtype_of(input), shape_of(input)[1], g.value(input)
     ones, zeros = g.filled(1, [groups], dtype), g.filled(0, [groups], dtype)
     grouped = g.op("Reshape", value, g.ints([0, groups, -1]))
@@ -166,7 +166,7 @@ def softmax(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir
 
 @convert_with("_log_softmax log_softmax.int", dtypes=REALS, check=has_dims)
 def log_softmax(g: GraphBuilder, node: Node, self: Node, dim: int, *_: object) -> ir.Value:
-    """In parts of float64, where onnxruntime's own loses NaN (1.31)."""
+    """Computed from its parts in float64, where onnxruntime's own operator loses NaN (1.31)."""
     value = g.tensor(self, dtype_of(node))
     if dtype_of(node) != torch.float64:
         return g.op("LogSoftmax", value, axis=dim)

@@ -24,8 +24,8 @@ __all__ = ["extreme", "first_in_order", "has_nan", "largest_in_windows", "positi
 def has_nan(g: GraphBuilder, *values: ir.Value) -> ir.Value:
     """Whether one of the float `values` has a NaN anywhere, a bool scalar."""
     first, *others = (g.op("IsNaN", g.op("ReduceSumSquare", value, keepdims=0)) for value in values)
-    for other in others:
-        first = g.op("Or", first, other)
+    for flag in others:
+        first = g.op("Or", first, flag)
     return first
 
 
@@ -45,14 +45,14 @@ def extreme(
 
 
 def _at_its_place(g: GraphBuilder, kind: str, value: ir.Value, axes: Sequence[int], keepdim: bool) -> ir.Value:
-    """The largest or least of integers, taken from where it stands along one axis after the other."""
+    """The largest or least integer, gathered from its place along one axis after the other."""
     for axis in axes:
         value = g.op("GatherElements", value, g.op(f"Arg{kind}", value, axis=axis, keepdims=1), axis=axis)
     return value if keepdim else g.op("Squeeze", value, g.ints(axes))
 
 
 def position(g: GraphBuilder, kind: str, value: ir.Value, dtype: torch.dtype, axis: int, keepdim: bool) -> ir.Value:
-    """Where along `axis`, not negative, the "Max" or "Min" stands: the first NaN, if there is one."""
+    """The place along `axis`, not negative, of the "Max" or "Min": that of the first NaN, if there is one."""
 
     def plain() -> ir.Value:
         return g.op(f"Arg{kind}", value, axis=axis, keepdims=int(keepdim))

@@ -3,7 +3,7 @@
     n = sym_size(x, 0);  m = n * 2;  view(y, [m, -1])        Shape(x) ── Mul ── Reshape
 
 They are computed where they are needed, so that they neither cut a graph nor cross a delegate's border. One that is
-needed outside as well is computed there once more: what a delegate gives are tensors.
+needed outside as well is computed there once more: a delegate has only tensors as results.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def sym_numel(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 
 
 def _same_shape(value: ir.Value) -> ir.Value:
-    """What `value` was made of by a cast alone, which need not run for a size."""
+    """The source of `value` if only a cast lies between: the cast need not run for a size."""
     producer = value.producer()
     source = producer.inputs[0] if producer is not None and producer.op_type in _CASTS else None
     return value if source is None else _same_shape(source)
@@ -55,7 +55,7 @@ def item(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 
 
 def _dtype(arguments: Sequence[TensorLike]) -> torch.dtype:
-    """What Python computes with these operands in: float as soon as one is."""
+    """The dtype in which Python computes with these operands: float64 if one is a float."""
     dtypes = [dtype_of(a) if isinstance(a, Node) else torch.tensor(a).dtype for a in arguments]
     return torch.float64 if any(dtype.is_floating_point for dtype in dtypes) else torch.int64
 
@@ -80,7 +80,7 @@ OPERATORS: Final[dict[Any, str]] = {
     operator.gt: "Greater",
     operator.ge: "GreaterOrEqual",
 }
-"""Those that ONNX has, on operands of one dtype."""
+"""Operators of ONNX, on operands of the same dtype."""
 
 
 @convert_with(OPERATORS)

@@ -24,7 +24,7 @@ _BITS = INDICES | {BOOL}
 
 
 def _by(op_type: str, of_bools: str | None = None) -> Convert:
-    """The operator `op_type`, or `of_bools` where the result is one."""
+    """The operator `op_type`, or `of_bools` where the result is bool."""
 
     def convert(g: GraphBuilder, node: Node, *operands: TensorLike) -> ir.Value:
         dtype = dtype_of(node)
@@ -81,9 +81,9 @@ def log_to_base(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 def log1p(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     """Exact near 0 too: log(1 + x) is scaled by what rounding lost in 1 + x (Kahan)."""
     dtype = dtype_of(node)
-    x, one = g.tensor(self, dtype), g.tensor(1.0, dtype)
-    total = g.op("Add", x, one)
-    kept, log = g.op("Sub", total, one), g.op("Log", total)
+    x, unit = g.tensor(self, dtype), g.tensor(1.0, dtype)
+    total = g.op("Add", x, unit)
+    kept, log = g.op("Sub", total, unit), g.op("Log", total)
     corrected = g.op("Div", g.op("Mul", x, log), kept)
     near_zero = g.op("Where", g.op("Equal", kept, g.tensor(0.0, dtype)), x, corrected)
     return g.op("Where", g.op("Equal", kept, x), log, near_zero)
@@ -93,17 +93,17 @@ def log1p(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 def expm1(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
     """Exact near 0 too: as `log1p`, the other way round."""
     dtype = dtype_of(node)
-    x, one = g.tensor(self, dtype), g.tensor(1.0, dtype)
+    x, unit = g.tensor(self, dtype), g.tensor(1.0, dtype)
     power = g.op("Exp", x)
-    plain = g.op("Sub", power, one)
+    plain = g.op("Sub", power, unit)
     corrected = g.op("Div", g.op("Mul", plain, x), g.op("Log", power))
-    near_zero = g.op("Where", g.op("Equal", power, one), x, corrected)
+    near_zero = g.op("Where", g.op("Equal", power, unit), x, corrected)
     return g.op("Where", g.op("Less", g.op("Abs", x), g.tensor(0.5, dtype)), near_zero, plain)
 
 
 @convert_with("atan2")
 def atan2(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
-    """The arc tangent of the quotient, half a turn further where `other` is negative, of both signs of zero."""
+    """The arc tangent of the quotient, half a turn further where `other` is negative, -0 included."""
     y, x = (g.operand(operand, outer_dtype_of(node)) for operand in (self, other))
     return arc_tangent(g, y, x, dtype_of(node))
 
@@ -114,7 +114,7 @@ def arc_tangent(g: GraphBuilder, y: ir.Value, x: ir.Value, dtype: torch.dtype) -
     infinite = g.op("And", g.op("IsInf", y), g.op("IsInf", x))
     quotient = g.op("Where", infinite, g.op("Mul", g.op("Sign", y), g.op("Sign", x)), g.op("Div", y, x))
     are_numbers = g.op("Not", g.op("IsNaN", g.op("Add", x, y)))
-    no_angle = g.op("And", g.op("IsNaN", quotient), are_numbers)  # of zeros, and of what is divided as if it was one
+    no_angle = g.op("And", g.op("IsNaN", quotient), are_numbers)  # zeros, or subnormals divided as zeros
     angle = g.op("Atan", g.op("Where", no_angle, y, quotient))
     turned = g.op("Where", is_negative(g, y, dtype), g.op("Sub", angle, pi), g.op("Add", angle, pi))
     flat = g.op("Where", is_negative(g, y, dtype), g.op("Neg", pi), pi)
@@ -123,7 +123,7 @@ def arc_tangent(g: GraphBuilder, y: ir.Value, x: ir.Value, dtype: torch.dtype) -
 
 
 def is_negative(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Value:
-    """Also of -0, of which the reciprocal is."""
+    """Whether `value` is negative, -0 included: the reciprocal tells."""
     zero = g.tensor(0.0, dtype)
     signed = g.op("Where", g.op("Equal", value, zero), g.op("Reciprocal", value), value)
     return g.op("Less", signed, zero)
@@ -140,7 +140,7 @@ def truncated(g: GraphBuilder, value: ir.Value, dtype: torch.dtype) -> ir.Value:
 
 @convert_with("round.decimals", dtypes=REALS)
 def round_decimals(g: GraphBuilder, node: Node, self: Node, decimals: int) -> ir.Value:
-    """In steps of a power of ten, which is no float itself where there are decimals: multiplied and divided by."""
+    """Rounds to steps of a power of ten. 0.1 is no exact float: values are multiplied and divided by its reciprocal."""
     dtype = dtype_of(node)
     value, power = g.value(self), g.tensor(float(f"1e{abs(decimals)}"), dtype)
     there, back = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
@@ -176,9 +176,9 @@ def total(g: GraphBuilder, node: Node, self: Node | Scalar, other: Node | Scalar
     if dtype_of(node) == BOOL:
         return g.op("Or", g.tensor(self, BOOL), g.tensor(other, BOOL)) if alpha else g.tensor(self, BOOL)
     kind = name_of(node)
-    one, scaled = (other, self) if kind == "rsub" else (self, other)
+    unscaled, scaled = (other, self) if kind == "rsub" else (self, other)
     return g.op(
-        "Add" if kind == "add" else "Sub", g.operand(one, outer_dtype_of(node)), _scaled(g, node, scaled, alpha)
+        "Add" if kind == "add" else "Sub", g.operand(unscaled, outer_dtype_of(node)), _scaled(g, node, scaled, alpha)
     )
 
 
@@ -199,13 +199,13 @@ def extreme_of_two(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.V
 
 @convert_with("fmax fmin", dtypes=NUMBERS)
 def number_of_two(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
-    """Where one of them is not a number, the other."""
+    """The other operand where one is NaN."""
     dtype = dtype_of(node)
-    one, two = g.tensor(self, dtype), g.tensor(other, dtype)
-    chosen = of_two(g, "Max" if node.target == aten("fmax") else "Min", one, two, dtype)
+    a, b = g.tensor(self, dtype), g.tensor(other, dtype)
+    chosen = of_two(g, "Max" if node.target == aten("fmax") else "Min", a, b, dtype)
     if not dtype.is_floating_point:
         return chosen
-    return g.op("Where", g.op("IsNaN", one), two, g.op("Where", g.op("IsNaN", two), one, chosen))
+    return g.op("Where", g.op("IsNaN", a), b, g.op("Where", g.op("IsNaN", b), a, chosen))
 
 
 @convert_with("hypot", dtypes=REALS)
@@ -215,12 +215,12 @@ def hypot(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
 
 
 def length(g: GraphBuilder, x: ir.Value, y: ir.Value, dtype: torch.dtype) -> ir.Value:
-    """That of (x, y), by the larger one before it is squared: a square may be too large for the dtype, or too small."""
-    one, two = g.op("Abs", x), g.op("Abs", y)
-    larger, smaller = g.op("Max", one, two), g.op("Min", one, two)
+    """The length of (x, y): the ratio to the larger one is squared, since the squares may leave the dtype."""
+    width, height = g.op("Abs", x), g.op("Abs", y)
+    larger, smaller = g.op("Max", width, height), g.op("Min", width, height)
     ratio = g.op("Div", smaller, g.op("Max", larger, g.tensor(torch.finfo(dtype).tiny, dtype)))
     root = g.op("Sqrt", g.op("Add", g.op("Mul", ratio, ratio), g.tensor(1.0, dtype)))
-    infinite = g.op("Or", g.op("IsInf", one), g.op("IsInf", two))  # beside what is not a number too
+    infinite = g.op("Or", g.op("IsInf", width), g.op("IsInf", height))  # beside NaN too
     return g.op("Where", infinite, g.tensor(math.inf, dtype), g.op("Mul", larger, root))
 
 
@@ -240,7 +240,7 @@ def compare(g: GraphBuilder, node: Node, self: Node, other: TensorLike) -> ir.Va
 
 
 def compared(g: GraphBuilder, op_type: str, *operands: Any) -> list[ir.Value]:
-    """The operands in the dtype that torch compares them in, or in int32 where onnxruntime's `op_type` lacks that."""
+    """The operands in the dtype in which torch compares them, or in int32 where onnxruntime's `op_type` lacks that."""
     dtype = torch.result_type(*(o.meta["val"] if isinstance(o, Node) else o for o in operands))
     values = [g.operand(operand, dtype) for operand in operands]
     lacking = dtype in NARROW or (dtype == BOOL and op_type != "Equal")

@@ -52,7 +52,7 @@ def _within_reach(
     node: Node, self: Node, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int], ceil_mode: bool,
 ) -> str | None:  # fmt: skip
-    """What ceil_mode adds to the padding of dilated windows may be more than onnxruntime takes."""
+    """ceil_mode adds padding to dilated windows, and the sum may be more than onnxruntime takes."""
     declined, dims = _static_if_ceil(node, self, ceil_mode), _dims(node)
     if declined or not ceil_mode:
         return declined
@@ -74,11 +74,11 @@ def _max_pools(
     dilation: Sequence[int],
     ceil_mode: bool,
 ) -> Sequence[ir.Value]:
-    """The maxima, and if there are to be two results, where they stand."""
+    """The maxima, and where there are two results their places."""
     dims = _dims(node)
     kernel, pads, dilations = per_dim(kernel_size, dims), per_dim(padding, dims), per_dim(dilation, dims)
     strides = per_dim(stride, dims) if stride else kernel
-    # What is beyond the input never wins, so that ceil_mode is nothing but more padding at the end.
+    # A maximum ignores the padding, so that ceil_mode is only more padding at the end.
     more = _overhang(node, self, kernel, strides, pads, dilations) if ceil_mode else [0] * dims
     ends = [p + m for p, m in zip(pads, more, strict=True)]
     window = {"kernel_shape": kernel, "strides": strides, "pads": pads + ends, "dilations": dilations}
@@ -117,7 +117,7 @@ def max_pool(
 
 
 def _values_of_floats(node: Node, self: Node, *_: object) -> str | None:
-    """The rows of these operators admit int64 for the places."""
+    """The operators' rows admit int64 for the places, and not for the values."""
     return None if dtype_of(self) in REALS else "a maximum of integers"
 
 
@@ -138,7 +138,7 @@ def _known_image(node: Node, self: Node) -> str | None:
     ),
 )
 def max_pool_with_indices(g: GraphBuilder, node: Node, self: Node, *window: Any) -> Sequence[ir.Value | None]:
-    """ONNX counts through the batch and the channels, torch within each image."""
+    """ONNX counts places through batch and channels, torch within each image."""
     if 1 not in used_results(node):
         return [_max_pools(g, node, self, 1, *window)[0], None]
     image = math.prod(int(size) for size in _spatial(self, _dims(node)))
@@ -184,8 +184,7 @@ def avg_pool(
 
 
 def _by_torchs_count(node: Node, self: Node, kernel: Sequence[int]) -> NDArray[Any]:
-    """By what an average over the whole window is to be multiplied: torch may be given a divisor, and counts nothing
-    beyond the padding."""
+    """The correction of an average over the whole window: torch may have a divisor, or not count the padding."""
     dims, dtype = len(kernel), dtype_of(node)
     _, _, stride, padding, _, count_include_pad, *divisor = schema_arguments(node)
     whole = math.prod(kernel)
@@ -205,7 +204,7 @@ def _by_torchs_count(node: Node, self: Node, kernel: Sequence[int]) -> NDArray[A
 def _batched(
     g: GraphBuilder, self: Node, dims: int, pooled: Callable[[ir.Value], Sequence[ir.Value]]
 ) -> Sequence[ir.Value]:
-    """ONNX pools want a batch dim, which torch's may lack."""
+    """ONNX pools need a batch dim, which torch's input may lack."""
     if rank_of(self) == dims + 2:
         return pooled(g.value(self))
     return [g.op("Squeeze", result, g.ints([0])) for result in pooled(g.op("Unsqueeze", g.value(self), g.ints([0])))]
@@ -215,7 +214,7 @@ def _batched(
 
 
 def _known_windows(node: Node, self: Node, output_size: Sequence[Size]) -> str | None:
-    if all(wanted == 1 for wanted in output_size):
+    if all(size == 1 for size in output_size):
         return None
     return None if are_known(*output_size) else "adaptive pooling to a dynamic size"
 
@@ -228,9 +227,9 @@ def _adaptive(g: GraphBuilder, self: Node, output_size: Sequence[int], kind: str
             return extreme(g, kind, g.value(self), dtype_of(self), axes, keepdim=True)
         return _batched(g, self, dims, lambda value: g.ops(f"Global{kind}Pool", 1, value))[0]
     before = _spatial(self, dims)
-    if not all(isinstance(size, int) and size % wanted == 0 for size, wanted in zip(before, output_size, strict=True)):
+    if not all(isinstance(size, int) and size % after == 0 for size, after in zip(before, output_size, strict=True)):
         return _by_windows(g, self, before, output_size, kind)
-    window = [int(size) // wanted for size, wanted in zip(before, output_size, strict=True)]
+    window = [int(size) // after for size, after in zip(before, output_size, strict=True)]
     attributes: dict[str, Any] = {"kernel_shape": window, "strides": window}
     if kind == "Average":
         return _batched(g, self, dims, lambda value: g.ops("AveragePool", 1, value, **attributes))[0]
@@ -238,13 +237,13 @@ def _adaptive(g: GraphBuilder, self: Node, output_size: Sequence[int], kind: str
 
 
 def _by_windows(g: GraphBuilder, self: Node, before: Sequence[object], after: Sequence[int], kind: str) -> ir.Value:
-    """Dim by dim, each window a slice: they are of different sizes, and overlap."""
+    """Dim by dim, each window by a slice: windows differ in size and overlap."""
     value, rank = g.value(self), rank_of(self)
-    for axis, size, wanted in zip(range(rank - len(after), rank), before, after, strict=True):
+    for axis, size, windows in zip(range(rank - len(after), rank), before, after, strict=True):
         known = size if isinstance(size, int) else g.reshape(g.size(value, axis), [1])
         parts = []
-        for i in range(wanted):
-            first, last = _window_bound(g, i, known, wanted, 0), _window_bound(g, i + 1, known, wanted, wanted - 1)
+        for i in range(windows):
+            first, last = _window_bound(g, i, known, windows, 0), _window_bound(g, i + 1, known, windows, windows - 1)
             part = g.op("Slice", value, first, last, g.ints([axis]))
             if kind == "Max":
                 parts.append(extreme(g, kind, part, dtype_of(self), [axis], keepdim=True))
@@ -255,7 +254,7 @@ def _by_windows(g: GraphBuilder, self: Node, before: Sequence[object], after: Se
 
 
 def _window_bound(g: GraphBuilder, i: int, size: int | ir.Value, windows: int, more: int) -> ir.Value:
-    """(i * size + more) // windows, for a size that is known or an int64."""
+    """(i * size + more) // windows, for a size that is known or an int64 value."""
     if isinstance(size, int):
         return g.ints([(i * size + more) // windows])
     return g.op("Div", g.op("Add", g.op("Mul", size, g.ints([i])), g.ints([more])), g.ints([windows]))

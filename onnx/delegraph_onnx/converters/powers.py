@@ -3,7 +3,7 @@
     x ** 6     (x x x) (x x x)
     x ** n     Loop while a bit of n is left:  power = power * factor where the lowest bit is set;  factor = factor²
 
-onnxruntime's Pow computes integers in double, which has other digits than theirs from 2 ** 53 on.
+onnxruntime's Pow computes integers in double, which rounds them from 2 ** 53 on.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def power_of_integers(g: GraphBuilder, node: Node, base: TensorLike, exponent: T
 
 
 def _multiplied(g: GraphBuilder, base: ir.Value, exponent: int) -> ir.Value:
-    """By squares: x^6 = (x^3)^2."""
+    """A product by squares: x^6 = (x^3)^2."""
     if exponent == 1:
         return base
     half = _multiplied(g, base, exponent // 2)
@@ -56,24 +56,24 @@ def _multiplied(g: GraphBuilder, base: ir.Value, exponent: int) -> ir.Value:
 
 
 def _multiplied_in_the_run(g: GraphBuilder, node: Node, base: ir.Value, exponent: ir.Value) -> ir.Value:
-    """By squares, as many as the largest exponent has bits. One below 0 torch lets be 1 / base, rounded towards 0: of
-    1 and -1 it is what the lowest bit says, else 0."""
+    """A product by squares, as many as the largest exponent has bits. A negative exponent gives 1 / base rounded
+    towards 0 in torch: for 1 and -1 the lowest bit decides, else it is 0."""
     dtype, shape = dtype_of(node), inner_shape_of(node)
-    zero, one, two = (g.tensor(number, dtype) for number in (0, 1, 2))
+    zero, unit, two = (g.tensor(number, dtype) for number in (0, 1, 2))
 
     def some_left(exponent: ir.Value) -> ir.Value:
         left = g.cast(g.op("Greater", exponent, zero), torch.int32)
         return g.cast(g.op("ReduceMax", left, keepdims=0), torch.bool)
 
     def one_round() -> Sequence[ir.Value]:
-        odd = g.op("Equal", g.op("BitwiseAnd", bits, one), one)
+        odd = g.op("Equal", g.op("BitwiseAnd", bits, unit), unit)
         rest = g.op("Div", bits, two)
         product = g.op("Where", odd, g.op("Mul", power, factor), power)
         return [some_left(rest), product, g.op("Mul", factor, factor), rest]
 
     negative = g.op("Less", exponent, zero)
-    first_bits = g.op("Where", negative, g.op("BitwiseAnd", exponent, one), exponent)
-    ones = g.op("Add", g.op("Mul", base, zero), g.op("Add", g.op("Mul", first_bits, zero), one))
+    first_bits = g.op("Where", negative, g.op("BitwiseAnd", exponent, unit), exponent)
+    ones = g.op("Add", g.op("Mul", base, zero), g.op("Add", g.op("Mul", first_bits, zero), unit))
     state = [ones, g.op("Mul", base, ones), g.op("Mul", first_bits, ones)]
     if g.target.loops:
         power, factor, bits = now = [g.input("carried", dtype, shape) for _ in state]
@@ -81,14 +81,14 @@ def _multiplied_in_the_run(g: GraphBuilder, node: Node, base: ir.Value, exponent
         result = g.ops("Loop", len(state), None, some_left(first_bits), *state, body=body)[0]
     else:
         result = _multiplied_for_each_bit(g, dtype, *state)
-    fraction = g.op("And", negative, g.op("Not", g.op("Equal", g.op("Abs", base), one)))
+    fraction = g.op("And", negative, g.op("Not", g.op("Equal", g.op("Abs", base), unit)))
     return g.op("Where", fraction, zero, result)
 
 
 def _multiplied_for_each_bit(
     g: GraphBuilder, dtype: torch.dtype, power: ir.Value, factor: ir.Value, exponent: ir.Value
 ) -> ir.Value:
-    """As many squares as an exponent may have bits."""
+    """As many squares as an exponent can have bits."""
     for bit in range(torch.iinfo(dtype).bits - 1):
         without = g.op("Equal", g.op("BitwiseAnd", exponent, g.tensor(1 << bit, dtype)), g.tensor(0, dtype))
         power = g.op("Where", without, power, g.op("Mul", power, factor))

@@ -54,14 +54,14 @@ def quantize_per_tensor(
 
 
 def _on_grid(g: GraphBuilder, input: Node, grid: Affine) -> Integers:
-    """`input`, which may be on this grid already; its integers are then limited at most."""
-    held = g.integers.get(input)
-    if not isinstance(held, Integers) or held.grid is None or held.grid.full != grid.full:
+    """`input` on this grid. If it has the same scale and zero point already, its integers are clipped at most."""
+    integers = g.integers.get(input)
+    if not isinstance(integers, Integers) or integers.grid is None or integers.grid.full != grid.full:
         return Integers.on(quantized(g, g.tensor(input, FLOAT), grid), grid)
-    if held.grid.low >= grid.low and held.grid.high <= grid.high:
-        return held
+    if integers.grid.low >= grid.low and integers.grid.high <= grid.high:
+        return integers
     limits = (g.constant(np.array(bound, grid.dtype)) for bound in (grid.low, grid.high))
-    return Integers.on(g.op("Clip", held.value, *limits), grid)
+    return Integers.on(g.op("Clip", integers.value, *limits), grid)
 
 
 @_converts("dequantize_per_tensor", "dequantize_per_tensor.tensor", "dequantize_per_tensor.tensor2", check=_known_range)
@@ -78,8 +78,8 @@ def dequantize_per_tensor(
 
 
 def _rounded(g: GraphBuilder, node: Node) -> ir.Value | None:
-    """A value rounded to 8 bits of its own range, if `node` is such: two operators in place of twenty, which take
-    longer than most convolutions."""
+    """A value rounded to 8 bits of its own range: two operators in the place of twenty, which take longer than most
+    convolutions; None if `node` is no such value."""
     call, source = quantize_call(node), chosen_as_it_comes(node)
     if call is None or call.choice is None or source is None or schema_arguments(call.choice)[3] > _FINEST:
         return None
@@ -87,25 +87,25 @@ def _rounded(g: GraphBuilder, node: Node) -> ir.Value | None:
 
 
 _FINEST: Final = 2**-12
-"""torchao's quantizers have this least scale, Delegraph's a smaller one. onnxruntime has none: of a range below 0.06 it
-makes a finer one. A model that asks for a larger one means it."""
+"""The least scale of torchao's quantizers; Delegraph's is smaller, and onnxruntime has none: of a range below 0.06 it
+makes a finer scale. A model that asks for a larger least scale needs it."""
 
 
 def _held(
     g: GraphBuilder, node: Node, input: Node, scale: NDArray[Any], zero_point: NDArray[Any], axis: int | None
 ) -> ir.Value:
-    """Keep the integers that are dequantized; the value in float."""
-    held, content = g.integers.get(input), g.parameter(input)
-    if isinstance(held, Integers):  # a quantize call's: stored as uint8, where that was int8
+    """Record the integers that are dequantized; the value in float."""
+    source, content = g.integers.get(input), g.parameter(input)
+    if isinstance(source, Integers):  # a quantize call's: stored as uint8, where that was int8
         shift = 128 if dtype_of(input) == torch.int8 else 0
-        value, dtype = held.value, held.zero_point.dtype
+        value, dtype = source.value, source.zero_point.dtype
     elif content is None and dtype_of(input) == torch.int8 and axis is None:
         shift, value, dtype = 128, shifted(g, g.value(input), torch.uint8), np.dtype(np.uint8)
     else:
         shift, value = 0, g.value(input)
         dtype = np.dtype(str(dtype_of(input)).removeprefix("torch."))
     limits = np.iinfo(dtype)
-    low, high = (held.low, held.high) if isinstance(held, Integers) else (int(limits.min), int(limits.max))
+    low, high = (source.low, source.high) if isinstance(source, Integers) else (int(limits.min), int(limits.max))
     stored = np.asarray(zero_point + shift).astype(dtype)
     g.integers[node] = integers = Integers(value, scale, stored, axis, content, low, high)
     real = dequantized(g, integers)
@@ -159,7 +159,7 @@ def _along(g: GraphBuilder, parameters: Node, axis: int, rank: int) -> ir.Value:
 def quantize_per_token(
     g: GraphBuilder, node: Node, input: Node, scales: Node, zero_points: Node, low: int, high: int, dtype: torch.dtype
 ) -> ir.Value:
-    """As torch has it the zero point is added before rounding, and all is in the scales' dtype, often double."""
+    """As in torch, the zero point is added before rounding, and all is computed in the scales' dtype, often double."""
     compute = dtype_of(scales)
     steps = g.op("Mul", g.tensor(input, compute), g.op("Reciprocal", g.value(scales)))
     rounded = g.op("Round", g.op("Add", steps, g.tensor(zero_points, compute)))
@@ -217,7 +217,7 @@ def choose_qparams(
 def choose_qparams_per_token_asymmetric(
     g: GraphBuilder, node: Node, input: Node, dtype: torch.dtype
 ) -> Sequence[ir.Value]:
-    """The zero point from that end of the range where it is the more exact."""
+    """The zero point is taken from the end of the range where it is more exact."""
     low, high = g.tensor(-128, FLOAT), g.tensor(127, FLOAT)
     lowest, highest = _extremes(g, input, -1)
     scale = g.op("Div", g.op("Sub", highest, lowest), g.tensor(255, FLOAT))
@@ -230,8 +230,8 @@ def choose_qparams_per_token_asymmetric(
 
 
 def chosen_as_it_comes(input: Node) -> Node | None:
-    """What `input` was before it was quantized, as a tensor to all of 8 bits, with parameters chosen from itself:
-    `dequantize(quantize(value, *choose(value)), …)`, with the same parameters in both."""
+    """The source of `input` if that was quantized as a whole tensor to all of 8 bits, with parameters chosen from
+    itself: `dequantize(quantize(value, *choose(value)), …)`, with the same parameters in both."""
     call = quantize_call(input)
     if call is None or call.quantizes or call.granularity is not Granularity.TENSOR:
         return None
@@ -253,7 +253,7 @@ def _is_asymmetric(choice: Node) -> bool:
 
 
 def _extremes(g: GraphBuilder, input: Node, axis: int | None) -> tuple[ir.Value, ir.Value]:
-    """The lowest and the highest of `input` and 0, of everything or along `axis`."""
+    """The lowest and the highest of `input` and 0, over all dims or along `axis`."""
     real, zero = g.tensor(input, FLOAT), g.tensor(0, FLOAT)
     axes = None if axis is None else g.ints([axis])
     lowest = g.op("ReduceMin", real, axes, keepdims=int(axis is not None))
@@ -297,13 +297,13 @@ def _dequantized(g: GraphBuilder, input: Node, parameters: tuple[ir.Value, ir.Va
 
 
 def _scalar(g: GraphBuilder, parameter: Any) -> ir.Value:
-    """A scale or zero point as a scalar in float32."""
+    """A scale or zero point as a float32 scalar."""
     if not isinstance(parameter, Node):
         return g.tensor(parameter, FLOAT)
     return g.op("Reshape", g.tensor(parameter, FLOAT), g.ints([]))
 
 
 def _number(g: GraphBuilder, parameter: Any) -> float | None:
-    """A scale or zero point if it is known."""
+    """A scale or zero point as a number, if it is known."""
     known = g.constants.number(parameter)
     return known if isinstance(known, int | float) else None

@@ -25,7 +25,7 @@ LSTM_GATES = (0, 3, 1, 2)
 GRU_GATES = (1, 0, 2)
 
 ZEROS: Final = frozenset({aten("full"), aten("zeros")})
-"""What torch puts in as the state where none is given."""
+"""Operators of torch's default states, which are zeros."""
 
 
 def _all_weights(node: Node, input: Node, *_: object) -> str | None:
@@ -65,7 +65,7 @@ class Layers:
         self.batch_first: bool = told["batch_first"]
 
     def run(self, op_type: str, **attributes: Any) -> list[ir.Value | None]:
-        """Output, then the final states, as far as they are used."""
+        """The output, then the final states; None for those that are not used."""
         g = self.g
         value = self._steps_first(g.tensor(self.input, torch.float32))
         states = [g.value(state) for state in self.states]
@@ -78,13 +78,13 @@ class Layers:
         return self._with_nan([self._steps_first(value), *joined])
 
     def _steps_first(self, value: ir.Value) -> ir.Value:
-        """Of what has the batch first the steps, and of what has the steps first the batch."""
+        """Swap the first two dims, batch and steps."""
         return self.g.transpose(value, [1, 0, 2]) if self.batch_first else value
 
     def _with_nan(self, results: Sequence[ir.Value]) -> list[ir.Value | None]:
-        """Those of `results` that are used, NaN wherever a NaN of the input or of a state reaches.
+        """The used ones of `results`, NaN wherever a NaN of the input or of a state reaches.
 
-        onnxruntime's gates clamp their arguments, which makes numbers of NaN.
+        onnxruntime's gates clamp their arguments, which turns NaN into numbers.
         """
         g, used = self.g, used_results(self.node)
         if g.target.recurrent_nan:
@@ -110,16 +110,21 @@ class Layers:
         g, directions = self.g, self.directions
         now = self._bad_rows(value)  # [sequence, batch]
         start = [self._bad_rows(state) for state in states]  # each [layers * directions, batch]
+        # a layer's own initial states: a NaN there is in all of its steps
         own = g.op("Reshape", g.total(start), g.ints([self.num_layers, directions, -1]))
         each_layer = g.op("ReduceSum", own, g.ints([1]), keepdims=1)
+        # and in all layers above, which read both directions
         below = g.op("CumSum", each_layer, g.constant(np.array(0)), exclusive=1)
+        # final states depend on all steps of the input
         throughout = g.op("ReduceSum", now, g.ints([0]), keepdims=1)
         own = g.op("Add", own, below)  # [layers, directions, batch]
         final = g.op("Reshape", g.op("Add", own, throughout), g.ints([self.num_layers * directions, -1]))
         last = g.transpose(g.op("Gather", own, g.constant(np.array(self.num_layers - 1)), axis=0), [1, 0])
+        # the first layer spreads a NaN forwards and backwards, the second one from there to every step
         if directions == 2 and self.num_layers > 1:
             seen = [g.op("Add", g.op("Mul", now, g.tensor(0, torch.int32)), throughout)] * 2
         else:
+            # only steps behind the NaN, in the order of the direction
             seen = [g.op("CumSum", now, g.constant(np.array(0)), reverse=reverse) for reverse in range(directions)]
         steps = g.op("Concat", *(g.op("Unsqueeze", counts, g.ints([-1])) for counts in seen), axis=-1)
         return g.cast(g.op("Add", steps, last), torch.bool), g.cast(final, torch.bool)
@@ -179,8 +184,8 @@ class Layers:
         return weights, recurrent, biases
 
     def _of_all_directions(self, name: str, layer: int, part: slice) -> ir.Value:
-        """This part of the parameters, one behind the other, (directions, gates …): a constant if all are known, else
-        computed when the session is made, if that is when they are, or as it runs."""
+        """This part of the parameters of all directions, stacked, (directions, gates …): a constant if all are known,
+        otherwise computed when the session is made if they are known then, or at run time."""
         g, by_direction = self.g, [params[part] for params in self.of_directions(layer)]
         known = {param: array for param in self.params if (array := g.parameter(param)) is not None}
         if known.keys() >= {*self.params}:
@@ -191,13 +196,13 @@ class Layers:
         return g.op("Concat", *(g.op("Unsqueeze", value, g.ints([0])) for value in joined), axis=0)
 
     def of_directions(self, layer: int) -> list[Sequence[Node]]:
-        """The parameters of a layer, those of each direction by themselves."""
+        """The parameters of a layer, separately for each direction."""
         n = self.per_direction
         starts = [(layer * self.directions + direction) * n for direction in range(self.directions)]
         return [self.params[start : start + n] for start in starts]
 
     def reordered(self, array: NDArray[Any]) -> NDArray[Any]:
-        """What torch has by gates along the first dim, in ONNX's order."""
+        """`array`, with torch's gates along the first dim, in ONNX's order."""
         blocks = np.split(array, len(self.gates))
         return np.concatenate([blocks[gate] for gate in self.gates])
 

@@ -40,7 +40,7 @@ def reduction(g: GraphBuilder, node: Node, self: Node, *_: object) -> ir.Value:
 
 
 def _reduced(node: Node, self: Node) -> tuple[tuple[int, ...], bool]:
-    """Which dims, and whether they are kept: by default all, and not."""
+    """The reduced dims, and whether they are kept: by default all, and not."""
     told = named_arguments(node)
     return reduced_dims(rank_of(self), told.get("dim")), told.get("keepdim", False)
 
@@ -56,7 +56,7 @@ def reduce_integers(
 ) -> ir.Value:
     """ReduceSum or ReduceProd of integers of `shape`, exact, and wrapped as torch wraps them.
 
-    onnxruntime's own compute in double. For sums that is no faster than running ones, of which the last is taken.
+    onnxruntime's own operators compute in double. A sum is the last of the running sums, which is as fast.
     """
     neutral = g.tensor(0 if op_type == "ReduceSum" else 1, dtype)
     for axis in axes:
@@ -72,13 +72,14 @@ def reduce_integers(
 
 
 def _product(
-    g: GraphBuilder, value: ir.Value, axis: int, rank: int, size: int | torch.SymInt, one: ir.Value
+    g: GraphBuilder, value: ir.Value, axis: int, rank: int, size: int | torch.SymInt, neutral: ir.Value
 ) -> ir.Value:
     """Each second element times the one behind it, or 1 where there is none, until one is left: of `size`, or one more
     where that may be 0."""
     most = size if isinstance(size, int) else min(g.bounds(size)[1], _MOST)
     for _ in range(int(most).bit_length()):
-        more = with_one_more(g, value, axis, rank, one)
+        more = with_one_more(g, value, axis, rank, neutral)
+        # [a b c d] and [b c d 1], every second element: [a c] * [b d]
         first, second = (
             g.op("Slice", of, g.ints([start]), g.ints([INT64_MAX]), g.ints([axis]), g.ints([2]))
             for start, of in enumerate((value, more))
@@ -123,7 +124,7 @@ def _mean(
 
 
 def _count(g: GraphBuilder, value: ir.Value, axes: Sequence[int], dtype: torch.dtype) -> ir.Value:
-    """How many elements one of a reduction over `axes` is made of."""
+    """The number of elements in each element of a reduction over `axes`."""
     return g.cast(g.op("ReduceProd", g.op("Gather", g.op("Shape", value), g.ints(axes), axis=0), keepdims=0), dtype)
 
 
@@ -148,8 +149,8 @@ def any_all(g: GraphBuilder, node: Node, self: Node, dim: Any = None, keepdim: b
         return truth
     deciding = truth if is_any else g.op("Not", truth)
     largest = _reduce(g, "ReduceMax", g.cast(deciding, torch.int32), axes, keepdim)
-    found = g.op("Greater", largest, g.tensor(0, torch.int32))
-    return found if is_any else g.op("Not", found)
+    decided = g.op("Greater", largest, g.tensor(0, torch.int32))
+    return decided if is_any else g.op("Not", decided)
 
 
 @convert_with("logsumexp", check=has_dims)
@@ -191,7 +192,7 @@ def _variance(
 def variance(
     g: GraphBuilder, node: Node, self: Node, dim: Any, correction: Scalar | None, keepdim: bool
 ) -> ir.Value | Sequence[ir.Value]:
-    """Of `var.dim` the correction is a bool, which is 1 or 0."""
+    """The correction of `var.dim` is a bool, which means 1 or 0."""
     both = _variance(g, self, dim, correction if correction is None else +correction, keepdim)
     if name_of(node) == "var_mean":
         return both
@@ -205,8 +206,8 @@ def variance(
 def arg(g: GraphBuilder, node: Node, self: Node, dim: int | None, keepdim: bool) -> ir.Value:
     if dim is not None:
         return position(g, _kind(node), g.value(self), dtype_of(self), dim % rank_of(self), keepdim)
-    found = position(g, _kind(node), g.op("Reshape", g.value(self), g.ints([-1])), dtype_of(self), 0, keepdim=False)
-    return g.reshape(found, [1] * rank_of(self)) if keepdim else found
+    place = position(g, _kind(node), g.op("Reshape", g.value(self), g.ints([-1])), dtype_of(self), 0, keepdim=False)
+    return g.reshape(place, [1] * rank_of(self)) if keepdim else place
 
 
 @convert_with("max.dim min.dim", dtypes=NUMBERS, check=has_dims)

@@ -1,4 +1,4 @@
-"""Images made larger or smaller."""
+"""Images made larger or smaller, by the nearest pixel or by interpolation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from delegraph_onnx.node_facts import Dim, are_known, rank_of, shape_of
 
 
 def _same_size(node: Node, input: Node, *_: object) -> str | None:
-    """Where scales are given, onnxruntime finds the result's size from them in single precision."""
+    """Where scales are given, onnxruntime computes the result's size from them in single precision."""
     scales = resize_scales(node)
     if None in scales and any(scale is not None for scale in scales):
         return "a scale along one dim, and none along another"
@@ -41,7 +41,7 @@ def _same_size(node: Node, input: Node, *_: object) -> str | None:
 
 
 def _but_of_copies(node: Node, input: Node, scales: Sequence[float | None]) -> tuple[float | None, ...]:
-    """1 where the size stays the same: torch copies there, of linear ones, whatever the scale."""
+    """1 where the size stays the same: torch's linear operators copy there, whatever the scale."""
     sizes = zip(shape_of(input)[2:], shape_of(node)[2:], scales, strict=True)
     return tuple(
         1.0 if scale and are_known(before, after) and before == after else scale for before, after, scale in sizes
@@ -49,7 +49,7 @@ def _but_of_copies(node: Node, input: Node, scales: Sequence[float | None]) -> t
 
 
 def _cubic_scales(node: Node, input: Node, output_size: object, align_corners: bool, *_: object) -> str | None:
-    """onnxruntime copies an image that stays as large; torch does so only of linear ones."""
+    """onnxruntime copies an image that stays as large; torch does so only in linear operators."""
     for before, after, scale in zip(shape_of(input)[2:], shape_of(node)[2:], resize_scales(node), strict=True):
         known = are_known(before, after)
         if scale not in (None, 1) and not align_corners and (before == after if known else 1 < scale < _COPIES_TWO):
@@ -58,7 +58,7 @@ def _cubic_scales(node: Node, input: Node, output_size: object, align_corners: b
 
 
 _COPIES_TWO: Final = 1.5
-"""From this scale on, two pixels and more become more."""
+"""From this scale on, two or more pixels become more."""
 
 
 def _resize(
@@ -70,16 +70,16 @@ def _resize(
     mode: str,
     **attributes: Any,
 ) -> ir.Value:
-    """To the result's size; by the given scales where there are any, since they set where torch samples."""
+    """Resize to the result's size; by the scales where the call has them, since they set where torch samples."""
     if all(scale is not None for scale in scales):
         factors = g.constant(np.array([1.0, 1.0, *scales], np.float32))
         return g.op("Resize", g.value(input), None, factors, mode=mode, **attributes)
     known = [size for size in shape_of(node)[2:] if isinstance(size, int)]
-    wanted = output_size if len(known) < rank_of(node) - 2 and output_size is not None else known
+    spatial = output_size if len(known) < rank_of(node) - 2 and output_size is not None else known
     # all dims, and no `axes`: onnxruntime loses the sizes as it moves a transpose past, for a convolution of integers
     before = enumerate(shape_of(input)[:2])
     sizes: list[Any] = [size if are_known(size) else g.size(g.value(input), dim) for dim, size in before]
-    sizes += wanted
+    sizes += spatial
     return g.op("Resize", g.value(input), None, None, g.sizes(sizes), mode=mode, **attributes)
 
 
@@ -88,8 +88,8 @@ def _resize(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which pixel is read: ONNX's terms for it, and the formula that they stand for, of a place in the result and the
-    factor by which there are more of them; and torch's, of places and the factor's reciprocal."""
+    """The pixel that is read: ONNX's attributes, the formula that they stand for (place in the result, factor), and
+    torch's formula (place, reciprocal of the factor)."""
 
     terms: dict[str, str]
     pixel: Callable[[NDArray[np.floating], np.floating], NDArray[np.floating]]
@@ -118,12 +118,12 @@ RULES: Final = {
         _product_from_the_middle,
     ),
 }
-"""Of torch's operators, which are these with "1d", "2d" and "3d" behind."""
+"""torch's operators, whose names have "1d", "2d" or "3d" behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Nearest:
-    """A call: of which rule, of what, to which sizes (None: the scales say it), by which scales, None where none is."""
+    """A call: its rule, input, sizes (None: the scales say them) and scales (None where there is none)."""
 
     name: str
     node: Node
@@ -142,12 +142,12 @@ class _Nearest:
         return rank_of(self.node) - 2
 
     def sizes(self, dim: int) -> tuple[Dim, Dim]:
-        """Before and after, of a spatial dim."""
+        """The sizes of a spatial dim before and after."""
         return shape_of(self.input)[2 + dim], shape_of(self.node)[2 + dim]
 
 
 def _nearest(g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Size] | None, *_: object) -> ir.Value:
-    """By ONNX's operator where that reads torch's pixels: of floats it is several times as fast."""
+    """ONNX's Resize where that reads torch's pixels: it is several times as fast for floats."""
     call = _Nearest.of(node)
 
     def resized() -> ir.Value:
@@ -156,6 +156,7 @@ def _nearest(g: GraphBuilder, node: Node, input: Node, output_size: Sequence[Siz
     if _is_known(node, input):
         return resized() if _same_size(node, input) is None and _reads_the_same(call) else nearest_gathered(g, node)
     if any(scale is not None for scale in call.scales):
+        # powers of two need no rounding, so that onnxruntime and torch read the same pixels
         by_powers = all(scale is not None and frexp(scale)[0] == 0.5 for scale in call.scales)
         return resized() if by_powers else nearest_gathered(g, node)
     [result] = g.choose(_is_doubled(g, call), lambda: [resized()], lambda: [nearest_gathered(g, node)])
@@ -188,7 +189,7 @@ def nearest_gathered(g: GraphBuilder, node: Node) -> ir.Value:
 
 
 def _pixels(g: GraphBuilder, call: _Nearest, dim: int) -> ir.Value | None:
-    """What torch reads along a dim; None if that is each pixel, once."""
+    """The pixels that torch reads along a dim; None if it reads each pixel once."""
     before, after = call.sizes(dim)
     if isinstance(before, int) and isinstance(after, int):
         known = nearest_pixels(call.name, call.dims, before, after, call.scales[dim])
@@ -201,11 +202,12 @@ def _pixels(g: GraphBuilder, call: _Nearest, dim: int) -> ir.Value | None:
     pixel = g.cast(g.op("Floor", RULES[call.name].pixel_of_torch(g, places, step, call.dims)), torch.int64)
     if scale is not None and (call.name, call.dims) == ("upsample_nearest", 2):
         pixel = _copied(g, counts, places, pixel)
+    # rounding may go beyond the last pixel
     return g.op("Min", pixel, g.op("Sub", counts[0], g.tensor(1, torch.int64)))
 
 
 def _copied(g: GraphBuilder, counts: tuple[ir.Value, ir.Value], places: ir.Value, pixel: ir.Value) -> ir.Value:
-    """`pixel`, but in an image as large, or twice as large: torch overlooks the scale there."""
+    """`pixel`, but copied pixels in an image as large, or twice as large: torch ignores the scale there."""
     before, after = counts
     halves = g.op("Div", places, g.tensor(2, torch.int64))
     pixel = g.op("Where", g.op("Equal", after, g.op("Add", before, before)), halves, pixel)
@@ -219,38 +221,38 @@ def _counts(g: GraphBuilder, call: _Nearest, dim: int) -> tuple[ir.Value, ir.Val
         return before, g.tensor(call.output_size[dim], torch.int64)
     scale = call.scales[dim]
     assert scale is not None
-    made = g.op("Mul", g.cast(before, torch.float64), g.tensor(scale, torch.float64))
-    return before, g.cast(g.op("Floor", made), torch.int64)
+    exact = g.op("Mul", g.cast(before, torch.float64), g.tensor(scale, torch.float64))
+    return before, g.cast(g.op("Floor", exact), torch.int64)
 
 
 def _is_doubled(g: GraphBuilder, call: _Nearest) -> ir.Value:
-    """Whether there are twice as many pixels along each dim, or as many: factors that nothing is rounded for."""
+    """Whether each dim has twice as many pixels, or as many: these factors need no rounding."""
     fits = []
     for dim in range(call.dims):
         before, after = _counts(g, call, dim)
         as_it_is, twice = g.op("Equal", after, before), g.op("Equal", after, g.op("Add", before, before))
         fits.append(g.op("Or", as_it_is, twice))
-    return reduce(lambda one, other: g.op("And", one, other), fits)
+    return reduce(lambda a, b: g.op("And", a, b), fits)
 
 
 def _reads_the_same(call: _Nearest) -> bool:
-    """Whether onnxruntime surely reads what torch does, of sizes that are known.
+    """Whether onnxruntime certainly reads torch's pixels, for known sizes.
 
     torch multiplies by the reciprocal of the factor, in single precision: near a border between two pixels the rounding
-    decides, and onnxruntime's is another one, which depends on its version.
+    decides, and onnxruntime's differs, and depends on its version.
     """
-    sizes = [(int(one), int(other)) for one, other in map(call.sizes, range(call.dims))]
+    sizes = [(int(before), int(after)) for before, after in map(call.sizes, range(call.dims))]
     by_scale = [scale for scale in call.scales if scale is not None]
     factors = by_scale if len(by_scale) == len(sizes) else [many / few for few, many in sizes]
     for dim, (pair, factor) in enumerate(zip(sizes, factors, strict=True)):
         own = nearest_pixels(call.name, call.dims, *pair, call.scales[dim])
-        if not all(np.array_equal(own, other) for other in _read_by_onnx(RULES[call.name], *pair, factor)):
+        if not all(np.array_equal(own, read) for read in _read_by_onnx(RULES[call.name], *pair, factor)):
             return False
     return True
 
 
 def _read_by_onnx(rule: Rule, before: int, after: int, factor: float) -> Iterator[NDArray[np.floating]]:
-    """Which pixel is at each place, in single precision and in double, and where the image is copied."""
+    """The pixel at each place, in single precision, in double, and where the image is copied."""
     for kind in (np.float32, np.float64):
         yield rule.pixel(np.arange(after, dtype=kind), kind(factor)).clip(0, before - 1)
     if before == after:

@@ -17,12 +17,12 @@ from delegraph_onnx.node_facts import are_known, rank_of, shape_of
 
 MODES: Final = ("linear", "nearest", "cubic")
 PADDINGS: Final = ("zeros", "border", "reflection")
-"""By torch's numbers (`GridSamplerInterpolation` and `GridSamplerPadding` of ATen)."""
+"""In the order of torch's numbers (`GridSamplerInterpolation` and `GridSamplerPadding` of ATen)."""
 
 
 @convert_with("unfold unfold_copy", dtypes=ALL)
 def unfold(g: GraphBuilder, node: Node, self: Node, dimension: int, size: int, step: int) -> ir.Value:
-    """Gather gives [..., windows, size, ...]; torch has the windows' elements last."""
+    """Gather's result is [..., windows, size, ...]; torch's has the elements of a window last."""
     if not rank_of(self):
         return g.op("Unsqueeze", g.value(self), g.ints([0])) if size else g.filled(0, [0], node.meta["val"].dtype)
     axis = dimension % rank_of(self)

@@ -29,16 +29,16 @@ def _index_put_check(
 ) -> str | None:
     if accumulate and dtype_of(self) == torch.bool:
         return "sums of bools"
-    given = [i for i in indices if i is not None]
-    if all(dtype_of(i) in INDICES for i in given):
+    present = [i for i in indices if i is not None]
+    if all(dtype_of(i) in INDICES for i in present):
         return None
-    if len(given) > 1 or dtype_of(given[0]) != torch.bool:
+    if len(present) > 1 or dtype_of(present[0]) != torch.bool:
         return "a mask beside other indices"
-    return None if _puts_the_same(self, indices, values) or given[0] is indices[0] else "a mask behind other dims"
+    return None if _puts_the_same(self, indices, values) or present[0] is indices[0] else "a mask behind other dims"
 
 
 def _puts_the_same(self: Node, indices: Sequence[Node | None], values: Node) -> bool:
-    """Whether a mask's places all get the same: what `values` has before the dims behind the mask is broadcast."""
+    """Whether all places of a mask get the same value: the dims of `values` before those behind the mask are 1."""
     dim, mask = next((dim, i) for dim, i in enumerate(indices) if i is not None)
     behind = rank_of(self) - dim - rank_of(mask)
     leading = shape_of(values)[: max(0, rank_of(values) - behind)]
@@ -49,22 +49,25 @@ def _puts_the_same(self: Node, indices: Sequence[Node | None], values: Node) -> 
 def index_put(
     g: GraphBuilder, node: Node, self: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
 ) -> ir.Value:
-    """ScatterND: of rows where they lie, else on the indexed dims, brought to the front and back."""
+    """ScatterND: whole rows in place, otherwise on the indexed dims, which are moved to the front and back."""
     dims = [dim for dim, i in enumerate(indices) if i is not None]
-    given = [i for i in indices if i is not None]
-    if dtype_of(given[0]) == torch.bool and _puts_the_same(self, indices, values):
-        return _put_where(g, self, given[0], dims[0], values, accumulate)
-    if dtype_of(given[0]) == torch.bool:
-        return _put_in_order(g, self, given[0], values, accumulate)
+    index_tensors = [i for i in indices if i is not None]
+    if dtype_of(index_tensors[0]) == torch.bool and _puts_the_same(self, indices, values):
+        return _put_where(g, self, index_tensors[0], dims[0], values, accumulate)
+    if dtype_of(index_tensors[0]) == torch.bool:
+        return _put_in_order(g, self, index_tensors[0], values, accumulate)
     if _puts_rows(self, indices, values):
-        lead, index = [int(size) for size in shape_of(self)[: dims[0]]], g.tensor(given[0], torch.int64)
+        lead, index = [int(size) for size in shape_of(self)[: dims[0]]], g.tensor(index_tensors[0], torch.int64)
         reduction = "add" if accumulate else None
-        return put_rows(g, g.value(self), lead, index, rank_of(given[0]), g.value(values), reduction)
+        return put_rows(g, g.value(self), lead, index, rank_of(index_tensors[0]), g.value(values), reduction)
+    # ScatterND indexes leading dims only:
+    #   x (a, i, b) at i  ->  Transpose (i, a, b) ── ScatterND ── Transpose (a, i, b)
     rest = [dim for dim in range(rank_of(self)) if dim not in dims]
-    front, width = [*dims, *rest], max(rank_of(i) for i in given)
-    places, begin = stacked(g, given, self, dims, "ScatterND"), dims[0]
+    front, width = [*dims, *rest], max(rank_of(i) for i in index_tensors)
+    places, begin = stacked(g, index_tensors, self, dims, "ScatterND"), dims[0]
     if dims != list(range(begin, begin + len(dims))):
         begin = 0  # indices apart: torch has the new dims in front, as ScatterND has them always
+    # torch's values have the index's dims in the place of the indexed ones, ScatterND's updates have them in front
     before, after = ([dim for dim in rest if (dim < dims[0]) == early] for early in (True, False))
     sizes = _sizes_of(g, g.value(self), before if begin else [])
     sizes += [g.op("Slice", g.op("Shape", places), g.ints([0]), g.ints([width]))] if width else []
@@ -109,7 +112,7 @@ def index_copy(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, s
 def _put_along(
     g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, source: Node, accumulate: bool
 ) -> ir.Value:
-    """As `index_put`, at places that are not counted from the end."""
+    """As `index_put`, but negative places are refused."""
     indices = [*[None] * (dim % rank_of(self)), index]
     with g.standing_for({index: places(g, index)}):
         return index_put(g, node, self, indices, source, accumulate)
@@ -118,7 +121,7 @@ def _put_along(
 def _puts_rows(self: Node, indices: Sequence[Node | None], values: Node) -> bool:
     """Whether one dim is indexed, and a whole row behind it is put at each place, as into a cache.
 
-    Then the places of the rows in `self` as it lies cost less than bringing the indexed dim to the front.
+    Then addressing the rows of `self` in place costs less than moving the indexed dim to the front.
     """
     dims = [dim for dim, i in enumerate(indices) if i is not None]
     lead, row = shape_of(self)[: dims[0]], shape_of(self)[dims[0] + 1 :]
@@ -131,7 +134,7 @@ def _puts_rows(self: Node, indices: Sequence[Node | None], values: Node) -> bool
 
 
 _ROW = 8
-"""Elements of a row from which an address for each is worth it: an address is a number of 8 bytes for each dim."""
+"""The least elements of a row for which its address is worth it: an address is a number of 8 bytes for each dim."""
 
 
 def put_rows(
@@ -152,7 +155,7 @@ def put_rows(
 
 
 def _sizes_of(g: GraphBuilder, value: ir.Value, dims: Sequence[int]) -> list[ir.Value]:
-    """A vector of the sizes of `dims`; nothing of none."""
+    """The sizes of `dims` as a vector; nothing for no dims."""
     return [g.op("Gather", g.op("Shape", value), g.ints(dims), axis=0)] if dims else []
 
 
@@ -165,15 +168,14 @@ def _put_where(g: GraphBuilder, self: Node, mask: Node, dim: int, values: Node, 
 
 
 def _put(g: GraphBuilder, self: Node, chosen: ir.Value, behind: int, new: ir.Value, accumulate: bool) -> ir.Value:
-    """`new`, or what it is added to, where `chosen`, which lacks so many of the last dims."""
+    """`new`, or the sum with it, where `chosen`, which lacks the last `behind` dims."""
     wide = g.op("Unsqueeze", chosen, g.ints([-1 - i for i in range(behind)])) if behind else chosen
     new = g.op("Add", g.value(self), new) if accumulate else new
     return select_where(g, wide, new, g.value(self), dtype_of(self))
 
 
 def _put_in_order(g: GraphBuilder, self: Node, mask: Node, values: Node, accumulate: bool) -> ir.Value:
-    """The n-th place of the mask that is true gets the n-th of `values`; behind them is one more, for a mask without
-    any."""
+    """The n-th true place of the mask gets the n-th of `values`, behind which one is added for a mask without any."""
     dtype, behind = dtype_of(self), rank_of(self) - rank_of(mask)
     rows, chosen = g.tensor(values, dtype), g.value(mask)
     if rank_of(values) < behind + 1:
@@ -184,6 +186,7 @@ def _put_in_order(g: GraphBuilder, self: Node, mask: Node, values: Node, accumul
         g.ints([*[0] * (behind + 1), 1, *[0] * behind]),
     )
     flat = g.cast(g.op("Reshape", chosen, g.ints([-1])), torch.int64)
+    # the number of true places before each; a false place reads the first row, which is not chosen
     number = g.op("Mul", g.op("CumSum", flat, g.constant(np.array(0)), exclusive=1), flat)
     new = g.op("Gather", rows, g.op("Reshape", number, g.op("Shape", chosen)), axis=0)
     new = g.cast(new, dtype) if dtype == torch.bool else new
@@ -192,11 +195,12 @@ def _put_in_order(g: GraphBuilder, self: Node, mask: Node, values: Node, accumul
 
 @convert_with("masked_scatter", dtypes=NUMBERS_OR_BOOL)
 def masked_scatter(g: GraphBuilder, node: Node, self: Node, mask: Node, source: Node) -> ir.Value:
-    """The n-th place that is true gets the n-th element."""
+    """The n-th true place gets the n-th element."""
     value = g.op("Expand", g.value(self), g.op("Shape", g.value(mask)))  # the mask may have more dims
     chosen = g.op("Expand", g.value(mask), g.op("Shape", value))
     flat = g.cast(g.op("Reshape", chosen, g.ints([-1])), torch.int64)
     number = g.op("CumSum", flat, g.constant(np.array(0)))
+    # before the first true place the sum is 0, and -1 would be read
     number = g.op("Max", g.op("Sub", number, g.tensor(1, torch.int64)), g.tensor(0, torch.int64))
     last = g.op("Sub", g.op("Size", g.value(source)), g.tensor(1, torch.int64))
     elements = g.op("Reshape", g.value(source), g.ints([-1]))
@@ -211,7 +215,7 @@ REDUCTIONS: Final = {
     **{"sum": "add", "prod": "mul", "amax": "max", "amin": "min"},
     **{"add": "add", "multiply": "mul"},  # what the older operators call them
 }
-"""What torch calls them: ONNX's name."""
+"""torch's names of reductions: ONNX's."""
 
 
 @convert_with("scatter.src", dtypes=NUMBERS_OR_BOOL, check=has_dims)
@@ -237,7 +241,7 @@ def scatter_add(g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, 
 
 
 def _neutral(reduce: str, dtype: torch.dtype) -> Scalar:
-    """What changes nothing."""
+    """The neutral element of a reduction."""
     if reduce in ("sum", "mean", "prod"):
         return int(reduce == "prod")
     lowest, highest = (
@@ -259,15 +263,17 @@ def scatter_reduce(
         return g.op("Expand", g.tensor(number, dtype), g.op("Shape", like))
 
     def with_nan() -> Sequence[ir.Value]:
-        """The comparison that is behind a maximum does not see a NaN."""
+        """A maximum compares, and a comparison does not see NaN."""
         before, new = (g.cast(g.op("IsNaN", value), torch.int32) for value in (start, source))
         spoilt = scattered(before, new, "max")
         return [g.op("Where", g.cast(spoilt, torch.bool), g.tensor(math.nan, dtype), result)]
 
+    # without self, the elements at these places must not count; all others stay
     start = target if include_self else scattered(target, filled(_neutral(reduce, dtype), where))
     result = scattered(start, source, REDUCTIONS.get(reduce, "add"))
     if reduce == "mean":
         counts = scattered(filled(int(include_self), target), filled(1, where), "add")
+        # a place without elements keeps its value
         count = g.op("Max", counts, g.tensor(1, dtype))
         return floor_of_integers(g, result, count, dtype) if dtype in INDICES else g.op("Div", result, count)
     if reduce in ("amax", "amin") and dtype.is_floating_point:
@@ -276,7 +282,7 @@ def scatter_reduce(
 
 
 def _indexed_part(g: GraphBuilder, index: Node, src: Node) -> ir.Value:
-    """torch reads of the source what the index has of the same places."""
+    """torch reads the elements of the source at the places of the index."""
     if same_sizes(shape_of(index), shape_of(src)):
         return g.value(src)
     start = g.ints([0] * rank_of(src))
@@ -311,6 +317,7 @@ def slice_scatter(
         written = g.op("ScatterND", g.transpose(g.value(self), front), places, g.transpose(middle, front))
         return g.transpose(written, [front.index(i) for i in range(len(front))])
     begin = g.sizes([start if start is not None else 0])
+    # a place that a run tells: the part before it, the source, the part behind it
     stop = g.op("Add", begin, g.op("Shape", middle, start=axis, end=axis + 1))
     value, axes = g.value(self), g.ints([axis])
     before = g.op("Slice", value, g.ints([0]), begin, axes)
@@ -322,7 +329,7 @@ def slice_scatter(
 def diagonal_scatter(g: GraphBuilder, node: Node, self: Node, src: Node, offset: int, dim1: int, dim2: int) -> ir.Value:
     sizes = [int(size) for size in shape_of(self)]
     places = torch.diagonal(numbered(self), offset, dim1, dim2).reshape(-1, 1)
-    flat, new = (g.op("Reshape", g.value(one), g.ints([-1])) for one in (self, src))
+    flat, new = (g.op("Reshape", g.value(tensor), g.ints([-1])) for tensor in (self, src))
     return g.op("Reshape", g.op("ScatterND", flat, g.constant(places.numpy()), new), g.ints(sizes))
 
 

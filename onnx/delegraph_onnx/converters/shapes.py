@@ -69,7 +69,7 @@ def permute(g: GraphBuilder, node: Node, self: Node, *dims: Any) -> ir.Value:
 
 
 def permutation(rank: int, *dims: Any) -> list[int]:
-    """The order of dims that the arguments mean, of `permute`, `transpose` or `t`."""
+    """The order of dims that the arguments of `permute`, `transpose` or `t` mean."""
     order = list(range(rank))
     if not dims or not order:
         return order[::-1]
@@ -91,7 +91,7 @@ def flip(g: GraphBuilder, node: Node, self: Node, dims: Sequence[int]) -> ir.Val
 @convert_with("roll", dtypes=ALL, keep=True, check=lambda node, self, *_: (
     "a lookup of known places does it" if _is_static(self) else None))  # fmt: skip
 def roll(g: GraphBuilder, node: Node, self: Node, shifts: Sequence[Size], dims: Sequence[int]) -> ir.Value:
-    """Cut in two along each dim, and the parts swapped; without dims, that of all elements in a row."""
+    """Each dim is cut in two and the parts are swapped; without dims, all elements are rolled as one row."""
     if not dims:
         flat = _rolled(g, g.op("Reshape", g.value(self), g.ints([-1])), 0, shifts[0])
         return g.op("Reshape", flat, g.op("Shape", g.value(self)))
@@ -102,7 +102,7 @@ def roll(g: GraphBuilder, node: Node, self: Node, shifts: Sequence[Size], dims: 
 
 
 def _rolled(g: GraphBuilder, value: ir.Value, axis: int, shift: Size) -> ir.Value:
-    """What is cut off at the end comes to the front. Where there are no places, onnxruntime divides by none."""
+    """The end of the dim is cut off and put in front. The least size is 1, since onnxruntime divides by it."""
     size = g.op("Max", g.op("Shape", value, start=axis, end=axis + 1), g.ints([1]))
     cut, axes = g.op("Mod", g.op("Neg", g.sizes([shift])), size), g.ints([axis])
     front = g.op("Slice", value, cut, g.ints([INT64_MAX]), axes)
@@ -134,9 +134,9 @@ def expand(g: GraphBuilder, node: Node, self: Node, size: Sequence[Size], *_: ob
         return g.value(self)
     # 1 stands for "as it is" in Expand, so that a dynamic dim that stays need not be computed.
     offset = len(shape) - len(before)
-    wanted = [1 if i >= offset and str(before[i - offset]) == str(dim) else s
+    new_sizes = [1 if i >= offset and str(before[i - offset]) == str(dim) else s
               for i, (dim, s) in enumerate(zip(shape, size, strict=True))]  # fmt: skip
-    return g.op("Expand", g.value(self), g.sizes(wanted))
+    return g.op("Expand", g.value(self), g.sizes(new_sizes))
 
 
 @convert_with("repeat", dtypes=NUMBERS_OR_BOOL)
@@ -258,16 +258,17 @@ def padded(
 
 
 def _may_be_empty(g: GraphBuilder, self: Node) -> bool:
-    """Whether there may be no elements, which onnxruntime's Pad has no way to repeat (1.31: "Unexpected mode")."""
+    """Whether there may be no elements, which onnxruntime's Pad cannot repeat (1.31: "Unexpected mode")."""
     return any(not isinstance(size, int) and g.may_run_with_none(size) for size in shape_of(self))
 
 
 def _wrapped(g: GraphBuilder, self: Node, amounts: Sequence[Size]) -> ir.Value:
-    """The end of a dim before its beginning, the beginning behind its end; what is less than none is cut off first."""
+    """The end of a dim before its beginning, the beginning behind its end; negative amounts are cut off first."""
     value, most = g.value(self), g.ints([INT64_MAX])
     for place, (before, after) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
         assert isinstance(before, int) and isinstance(after, int)
         axis = g.ints([rank_of(self) - 1 - place])
+        # [a b c], 1 before and 1 behind:   [c] [a b c] [a]
         middle = g.op("Slice", value, g.ints([max(0, -before)]), g.ints([after]) if after < 0 else most, axis)
         front = [g.op("Slice", middle, g.ints([-before]), most, axis)] if before > 0 else []
         back = [g.op("Slice", middle, g.ints([0]), g.ints([after]), axis)] if after > 0 else []

@@ -1,9 +1,9 @@
-"""Sigmoid, written out where it matters how small a small result is.
+"""Sigmoid, written out where its small results must be exact.
 
     x ── Neg ── Exp ── Add 1 ── Reciprocal        instead of        x ── Sigmoid
 
-onnxruntime's own is 0 from about -18 on, and loses digits before that. A factor (a gate) does not mind, and stays what
-onnxruntime fuses; a logarithm would be -inf.
+onnxruntime's own is 0 from about -18 on, and loses digits before that. For a factor (a gate) that makes no difference,
+and Sigmoid stays, which onnxruntime fuses; a logarithm would be -inf.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def sigmoid(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
 
 
 def _is_read_closely(node: Node) -> bool:
-    """Whether small values of `node` are told apart: by who reads it, or reads what has them as well. Of a product, a
-    gate, only by what takes its logarithm or divides by it: not where it is a result."""
+    """Whether the small values of `node` matter: a reader, or a reader of nearly the same values, takes a logarithm or
+    divides. The readers of a product, where it is a gate, only count if they do so themselves."""
     todo, alike = [(node, False)], {node}
     while todo:
         value, multiplied = todo.pop()
@@ -72,4 +72,4 @@ _MOVING: Final = (indexing.__name__, shapes.__name__)
 
 _NEARLY: Final = ("neg", "add.Tensor", "add.Scalar", "clamp", "clamp.Tensor", "maximum", "minimum", "where.self")
 _NEARLY_ALIKE: Final = COPIES | _DIVISIONS | frozenset(map(aten, _NEARLY))
-"""Copies, and what changes a value's sign or keeps it from being 0; a dividend."""
+"""Copies, and operators that change a value's sign or keep it from being 0; a dividend."""

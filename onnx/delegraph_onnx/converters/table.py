@@ -1,4 +1,4 @@
-"""The table that the family modules fill: operator -> how it is written in ONNX, and when it can be."""
+"""The table that the family modules fill: operator -> its converter to ONNX, and the conditions for it."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ _F = TypeVar("_F", bound=Convert)
 
 @dataclass(frozen=True, slots=True)
 class OnnxConverter(Converter):
-    """How one operator is written in ONNX, and when it can be.
+    """The converter of one operator to ONNX, and its conditions.
 
-    `dtypes` are admitted for every tensor of the node, halves with float32 and narrow integers with int32. What gives
-    no elements is taken whatever it is; an operator that `takes_empty` is also taken where only some of its operands
-    have none. One that `needs_elements` is not run in a run in which it has none. Of several `results` the first alone
-    has an equivalent, which `convert` gives.
+    `dtypes` are admitted for every tensor of the node, halves with float32 and narrow integers with int32. A node whose
+    results have no elements is always taken; if only some operands have none, the operator must say `takes_empty`. An
+    operator that `needs_elements` is skipped in a run in which it has none. Of several `results` only the first has an
+    equivalent, which `convert` returns.
     """
 
     dtypes: frozenset[torch.dtype] = FLOATS
@@ -66,7 +66,7 @@ class OnnxConverter(Converter):
     results: int = 1
 
     def support(self, node: Node, backend: str) -> str | None:
-        """None if `node` can be converted, else why not."""
+        """None if `node` can be converted, otherwise the reason."""
         if gives_nothing(node):
             return _check_dtypes(node, frozenset(ONNX_TYPES) | COMPLEX.keys())
         reason = _check_dtypes(node, self.dtypes) or _check_sizes(node, self.takes_empty)
@@ -89,7 +89,7 @@ class OnnxConverter(Converter):
 
 
 class OnnxTable(ConverterTable):
-    """Filled by the family modules. Of operators that there are rows of several kinds for, a node's tensors decide."""
+    """Filled by the family modules. Where an operator has rows of several kinds, the node's tensors decide."""
 
     def __init__(self) -> None:
         super().__init__("ONNX")
@@ -108,14 +108,14 @@ TABLE: Final = OnnxTable()
 
 
 class TargetTable(OnnxTable):
-    """The rows of `TABLE` as far as a target admits them: what its partitioner asks, and its converter."""
+    """The rows of `TABLE` that a target admits, for its partitioner and its converter."""
 
     def __init__(self, target: Target) -> None:
         vars(self).update(vars(TABLE))  # the same rows
         self.backend, self.target = target.name, target
 
     def support(self, node: Node) -> str | None:
-        """None if `node`, and all that its bodies call, can be converted for the target; else why not."""
+        """None if `node`, and all calls in its bodies, can be converted for the target; otherwise the reason."""
         return super().support(node) or self._support_bodies(node) or _declined(self.target, node)
 
     def _support_bodies(self, node: Node) -> str | None:
@@ -175,7 +175,7 @@ def convert_named(
 
 
 def unless(holds: Callable[..., bool], reason: str) -> Check:
-    """A check that declines what does not hold of `(node, *schema arguments)`."""
+    """A check that declines the node with `reason` unless `holds(node, *schema arguments)`."""
     return lambda *arguments: None if holds(*arguments) else reason
 
 
@@ -191,7 +191,7 @@ def only_first_result_used(node: Node) -> str | None:
 
 
 def has_dims(node: Node, self: Node, *_: object) -> str | None:
-    """For operators along a dim, of which torch lets a tensor without dims have one."""
+    """For operators along a dim: torch also accepts a dim for a tensor without dims."""
     return None if rank_of(self) else "a tensor without dims"
 
 
@@ -205,7 +205,7 @@ def _check_dtypes(node: Node, dtypes: frozenset[torch.dtype]) -> str | None:
 
 
 def _check_sizes(node: Node, takes_empty: bool) -> str | None:
-    """A result that is not empty is made of operands that are not, unless the operator is one that joins them."""
+    """A result with elements comes from operands with elements, unless the operator joins its operands."""
     operands = (operand.meta.get("val") for operand in node.all_input_nodes)
     empty = any(isinstance(operand, torch.Tensor) and is_empty(operand) for operand in operands)
     return "a tensor is empty" if empty and not takes_empty else None

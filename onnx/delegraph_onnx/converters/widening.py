@@ -4,7 +4,7 @@ x int8 ── Cast int32 ──┐
                        Add ── Cast int8 ── result, wrapped as torch wraps it
 y int8 ── Cast int32 ──┘
 
-Beside them a number, and a tensor without dims, wraps first: 300 is 44 for int8.
+A number, or a tensor without dims, beside them wraps first: 300 is 44 in int8.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["convert_widened"]
 def convert_widened(
     g: GraphBuilder, node: Node, convert: Callable[[GraphBuilder, Node], Converted]
 ) -> ir.Value | list[ir.Value | None]:
-    """What `convert` makes of `node`, its narrow operands widened and its narrow results cast back."""
-    graph, wanted, dtype = Graph(), node.meta["val"], _dtype_of_numbers(node)
+    """The results of `convert` for `node`, its narrow operands widened and its narrow results cast back."""
+    graph, expected, dtype = Graph(), node.meta["val"], _dtype_of_numbers(node)
     arguments = {operand: _widened(g, graph, operand, dtype) for operand in node.all_input_nodes}
     twin = graph.node_copy(node, arguments.__getitem__)
     if dtype is not None:
@@ -35,16 +35,16 @@ def convert_widened(
         twin.args, twin.kwargs = pytree.tree_map_only((int, float), lambda n: array_of(n, dtype).item(), arguments_now)
     twin.meta = {
         **node.meta,
-        "val": pytree.tree_map_only(torch.Tensor, lambda t: t.to(torch.int32) if t.dtype in NARROW else t, wanted),
+        "val": pytree.tree_map_only(torch.Tensor, lambda t: t.to(torch.int32) if t.dtype in NARROW else t, expected),
     }
     result = convert(g, twin)
     if isinstance(result, ir.Value):
-        return _narrowed(g, result, wanted)
-    return [None if one is None else _narrowed(g, one, want) for one, want in zip(result, wanted, strict=True)]
+        return _narrowed(g, result, expected)
+    return [None if value is None else _narrowed(g, value, like) for value, like in zip(result, expected, strict=True)]
 
 
 def _dtype_of_numbers(node: Node) -> torch.dtype | None:
-    """What torch casts a number to beside the operands of `node`, if it works element by element in a narrow dtype."""
+    """The dtype to which torch casts a number beside operands of `node`, if it is elementwise in a narrow dtype."""
     result, tags = node.meta["val"], getattr(node.target, "tags", ())
     narrow = isinstance(result, torch.Tensor) and result.dtype in NARROW
     return result.dtype if narrow and torch.Tag.pointwise in tags else None
@@ -68,5 +68,5 @@ def _widened(g: GraphBuilder, graph: Graph, operand: Node, dtype: torch.dtype | 
     return twin
 
 
-def _narrowed(g: GraphBuilder, value: ir.Value, wanted: Any) -> ir.Value:
-    return g.cast(value, wanted.dtype) if wanted.dtype in NARROW else value
+def _narrowed(g: GraphBuilder, value: ir.Value, like: Any) -> ir.Value:
+    return g.cast(value, like.dtype) if like.dtype in NARROW else value

@@ -1,6 +1,6 @@
 """Edge program -> ONNX model for onnxruntime: its own operators and integer kernels where they apply, else the table's.
 
-The kinds of fused calls have a module each, which finds all of its occurrences. Whatever else was computed for these
+Each kind of fused calls has a module, which finds all occurrences. Values that were computed for these
 calls alone (a mask, a rotation) is converted too, and left out with all that no output needs (`GraphBuilder.model`).
 """
 
@@ -31,7 +31,7 @@ __all__ = ["CpuModel", "FusingGraph", "convert"]
 
 @dataclass(frozen=True, slots=True)
 class CpuModel(ConvertedModel):
-    """The ONNX model of a partition; `codes` are, by the names of weights, what these are stored as."""
+    """The ONNX model of a partition; `codes` maps the names of weights to the codes that they are stored as."""
 
     codes: Mapping[str, Codes] = field(default_factory=dict)
 
@@ -48,18 +48,18 @@ def convert(program: ExportedProgram, *, int8_inputs: bool = False, int8_product
 
 
 class FusingGraph(CpuGraph):
-    """With onnxruntime's operators for several calls, for integers, and for experts."""
+    """Adds onnxruntime's operators for several calls, for integers, and for experts."""
 
     def prepare(self, graph: Graph) -> None:
         self.wanted.update(wanted_grids(graph))
 
     def fusions(self, graph: Graph, signature: ResolvedSignature) -> Mapping[Node, Fusion]:
-        found: list[Fusion] = [
+        fused: list[Fusion] = [
             *rotary_embeddings(graph),  # of which attention to a cache needs none
             *cached_attentions(graph, signature),
             *rms_norms(graph, signature),
         ]
-        return {fusion.root: fusion for fusion in found}
+        return {fusion.root: fusion for fusion in fused}
 
     own = on_integers
     products_of_experts = products_of_experts

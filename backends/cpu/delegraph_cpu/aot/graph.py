@@ -1,4 +1,4 @@
-"""The graph that is made for onnxruntime, and what onnxruntime does otherwise than ONNX says."""
+"""The graph that is made for onnxruntime, and where onnxruntime differs from ONNX."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ ONNXRUNTIME: Final = Target(
 )
 
 TABLE: Final = TargetTable(ONNXRUNTIME)
-"""What the partitioner asks."""
+"""The rows that the partitioner asks."""
 
 
 class CpuGraph(GraphBuilder):
-    """`int8_inputs` and `int8_products` are the partitioner's options. `codes` are what weights of int8 are stored as,
-    by their names."""
+    """`int8_inputs` and `int8_products` are the partitioner's options. `codes` maps the names of int8 weights to the
+    codes that they are stored as."""
 
     def __init__(self, *, int8_inputs: bool = False, int8_products: bool = False) -> None:
         super().__init__(ONNXRUNTIME)
@@ -47,6 +47,6 @@ class CpuGraph(GraphBuilder):
     def attention_to_long_rows(
         self, query: ir.Value, key: ir.Value, value: ir.Value, heads: int, scale: float
     ) -> ir.Value:
-        """MultiHeadAttention, which never has all scores at once: 8 heads of 64 on 4096 rows, two threads, take 0.54 s
-        and 0.18 GB, and in ONNX's operator 0.72 and 1.2 (onnxruntime 1.31)."""
+        """MultiHeadAttention, which never stores all scores at once: 8 heads of 64 on 4096 rows, two threads, take 0.54
+        s and 0.18 GB, and in ONNX's operator 0.72 and 1.2 (onnxruntime 1.31)."""
         return self.op("MultiHeadAttention", query, key, value, domain=CONTRIB, num_heads=heads, scale=scale)

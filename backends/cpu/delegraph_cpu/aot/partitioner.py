@@ -20,17 +20,17 @@ def cpu_partitioner(
 ) -> Partitioner:
     """A partitioner for `CpuBackend`.
 
-    A delegate is made of `minimum_nodes` and more; with `allow_trivial`, also of views alone. With `int8_inputs`,
-    linear layers whose weights alone are quantized round their inputs to int8, in blocks: up to ten times faster for a
-    few rows, as in generation; but not where weights of 4 bits are multiplied with 16 rows and more. `int8_products`
-    does that, too, and where the number of rows is dynamic and never one: such weights become int8 at load, and take
-    three times as much memory. What a program itself rounds is multiplied as integers without either.
+    A delegate has at least `minimum_nodes` calls; with `allow_trivial` it may consist of views alone. With
+    `int8_inputs`, linear layers whose weights alone are quantized round their inputs to int8, in blocks: up to ten
+    times faster for a few rows, as in generation; but not where weights of 4 bits are multiplied with 16 rows and more.
+    `int8_products` does that too, and where the number of rows is dynamic and never one: such weights become int8 at
+    load, and take three times as much memory. Values that the program itself rounds are multiplied as integers anyway.
     """
     asked = {INT8_INPUTS: int8_inputs, INT8_PRODUCTS: int8_products}
     return CapabilityBasedPartitioner(
         BACKEND_ID,
         TABLE.support,
-        [CompileSpec(key, b"1") for key, wanted in asked.items() if wanted],
+        [CompileSpec(key, b"1") for key, enabled in asked.items() if enabled],
         keep_whole=TABLE.kept_whole,  # onnxruntime runs them faster whole
         minimum_nodes=minimum_nodes,
         allow_trivial=allow_trivial,

@@ -50,10 +50,10 @@ from delegraph_onnx.ir_values import content_of
 __all__ = ["CpuLowering"]
 
 INT8_INPUTS: Final = "int8_inputs"
-"""The compile spec for linear layers with quantized weights to round their inputs."""
+"""The compile spec that lets linear layers with quantized weights round their inputs."""
 
 INT8_PRODUCTS: Final = "int8_products"
-"""And for those of 4 bits to multiply integers, which they are made of when the delegate is loaded."""
+"""The compile spec that lets linear layers with weights of 4 bits multiply int8, to which they are unpacked at load."""
 
 SHARED_BYTES: Final = 4096
 """Weights from this size are shared between delegates: named data begins on a page of its own."""
@@ -61,8 +61,8 @@ SHARED_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A partition after optimisation: the blob without its weights, and what these hold, whose graph only refers to
-    them; those that are external which it still reads; what its states begin with, in order.
+    """A partition after optimisation: the blob without its weights; the contents of these weights, to which its graph
+    only refers; the external weights that it still reads; the initial values of its states, in order.
     """
 
     blob: Blob
@@ -102,7 +102,7 @@ class CpuLowering(BackendDetails):
 
 
 def _preprocess(partitions: Sequence[tuple[ExportedProgram, Sequence[CompileSpec]]]) -> list[PreprocessResult]:
-    """Those of partitions that are compiled together."""
+    """The results of partitions that are compiled together."""
     converted = with_joined_projections([_convert(*partition) for partition in partitions])
     compiled = [_compile(model, program) for model, (program, _) in zip(converted, partitions, strict=True)]
     return list(map(_pack, compiled, _shared_keys(compiled)))
@@ -116,7 +116,7 @@ def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> 
 
 def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_folder_for(converted.model)) as folder:
-        held = held_back(converted.model, INLINE_BYTES)
+        contents = held_back(converted.model, INLINE_BYTES)
         model, debug_handles = _optimize(converted, Path(folder))
     if has_halves(program):
         store_halves(model.graph)
@@ -125,8 +125,8 @@ def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
     for weight in converted.external:
         dtype, shape = ONNX_TYPES[COMPLEX.get(weight.tensor.dtype, weight.tensor.dtype)], _shape(weight)
         beside[weight.info.name] = reference(weight.info.name, dtype, shape, weight.tensor.nbytes)
-    read = constants_again(model.graph, beside | {name: ir.Tensor(array) for name, array in held.items()})
-    for name in read & held.keys():
+    read = constants_again(model.graph, beside | {name: ir.Tensor(array) for name, array in contents.items()})
+    for name in read & contents.keys():
         lay_beside(model.graph.initializers[name])
     external = tuple(weight for weight in converted.external if weight.info.name in read)
     weights, unpacked = _as_codes(taken_out(model.graph), converted.codes)
@@ -144,19 +144,19 @@ def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
 def _as_codes(
     weights: Mapping[str, NDArray[Any]], codes: Mapping[str, Codes]
 ) -> tuple[dict[str, NDArray[Any]], tuple[UnpackedWeight, ...]]:
-    """`weights` with what those of int8 are to be unpacked from at load in their place, and how."""
+    """`weights`, with int8 weights replaced by the codes that they are unpacked from at load; and how."""
     stored: dict[str, NDArray[Any]] = {}
     unpacked = []
     for name, array in weights.items():
         row_scale = codes[name].row_scale() if name in codes else None
         if row_scale is None or not np.array_equal(array, codes[name].as_int8(row_scale)):
-            stored[name] = array  # or something else by now
+            stored[name] = array  # no codes, or an optimisation has changed the weight
             continue
         of = codes[name]
         parts: dict[str, NDArray[Any]] = {"packed": of.packed, "scale": of.scale, "row_scale": row_scale}
         if of.zero_point is not None:
             parts["zero_point"] = of.zero_point
-        stored |= {f"{name}.{part}": made for part, made in parts.items()}
+        stored |= {f"{name}.{part}": content for part, content in parts.items()}
         unpacked.append(UnpackedWeight(name, **{part: f"{name}.{part}" for part in parts}))
     return stored, tuple(unpacked)
 
@@ -180,15 +180,15 @@ def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
 
 
 def _states(states: Sequence[State], in_place: Mapping[str, str]) -> tuple[tuple[StateInfo, ...], list[memoryview]]:
-    """The records of the states, and what those hold at first that don't begin with zeros."""
+    """The records of the states, and the initial values of those that do not begin with zeros."""
     records, contents = [], []
     for state in states:
-        taken, given, array = state.input, state.output, as_array(state.tensor)
+        old, new, array = state.input, state.output, as_array(state.tensor)
         zeros = not array.any()
         records.append(
             StateInfo(
-                state.buffer, taken.name, given.name, taken.dtype, array.shape,
-                in_place.get(taken.name) == given.name, None if zeros else 0,
+                state.buffer, old.name, new.name, old.dtype, array.shape,
+                in_place.get(old.name) == new.name, None if zeros else 0,
             )
         )  # fmt: skip
         if not zeros:
@@ -197,7 +197,7 @@ def _states(states: Sequence[State], in_place: Mapping[str, str]) -> tuple[tuple
 
 
 def _shared_keys(compiled: Sequence[Compiled]) -> list[dict[str, str]]:
-    """For each partition the keys, by name, of the weights that occur once more, in it or in another one."""
+    """For each partition the keys, by name, of the weights that occur again, in it or in another one."""
     large = [{n: a for n, a in c.weights.items() if a.nbytes >= SHARED_BYTES} for c in compiled]
     seen = Counter(_beginning(array) for own in large for array in own.values())
     keys = [{n: key_of(a) for n, a in own.items() if seen[_beginning(a)] > 1} for own in large]
@@ -206,7 +206,7 @@ def _shared_keys(compiled: Sequence[Compiled]) -> list[dict[str, str]]:
 
 
 def _beginning(array: NDArray[Any]) -> tuple[int, bytes]:
-    """What tells most weights from each other without reading all of them."""
+    """A sample of a weight that differs for most weights, so that not all bytes are read."""
     return array.nbytes, bytes(bytes_of(array)[:64])
 
 
@@ -237,8 +237,8 @@ def _optimize(converted: CpuModel, folder: Path) -> tuple[ir.Model, dict[str, tu
 
 
 def _find_weights(model: ir.Model) -> None:
-    """Let lie beside the graph what onnxruntime wrote into a file, whose content is read; and weights of int8 that are
-    small enough to be in the graph: loading looks at what they hold."""
+    """Lay the weights beside the graph that onnxruntime wrote into a file, whose content is read; and int8 weights that
+    are small enough for the graph: loading looks at their values."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             tensor = value.const_value
@@ -256,8 +256,8 @@ def _shape(weight: ExternalWeight) -> tuple[int, ...]:
 
 
 def _folder_for(model: ir.Model) -> str | None:
-    """A directory in memory, where there is one with room for what is optimised: its files live for milliseconds.
-    In a container it often has 64 MB."""
+    """A directory in memory with room for the optimised files, which live for milliseconds, or None. In a container it
+    often has 64 MB."""
     tensors = (value.const_value for value in model.graph.initializers.values())
     needed = sum(tensor.nbytes for tensor in tensors if tensor is not None)
     has_room = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _FOLDED * needed
@@ -266,4 +266,4 @@ def _folder_for(model: ir.Model) -> str | None:
 
 _MEMORY: Final = "/dev/shm"
 _FOLDED: Final = 2
-"""Times its weights, for what onnxruntime computes of them ahead of time and puts beside them."""
+"""The factor for values that onnxruntime computes from weights ahead of time and puts beside them."""

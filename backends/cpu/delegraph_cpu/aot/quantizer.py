@@ -1,8 +1,8 @@
-"""ATen program -> annotations of what `CpuBackend` computes on integers: the quantizer that users name "cpu".
+"""ATen program -> annotations of the calls that `CpuBackend` computes on integers: the quantizer that users name "cpu".
 
-A value is quantized where an integer kernel makes or takes it. What has none stays in float between integer layers: a
-linear layer before GELU, or in a residual sum that is normalized, gives floats, for onnxruntime's kernel does so for
-nothing, and rounding would cost accuracy and time.
+A value is quantized where an integer kernel writes or reads it. Others stay in float between integer layers: a linear
+layer before GELU, or in a residual sum that is normalized, has a float result, since onnxruntime's kernel writes floats
+at no cost, and rounding would cost accuracy and time.
 """
 
 from __future__ import annotations
@@ -50,36 +50,36 @@ MOVES: Final = VALUE_MOVES | {
     *(aten.pad.default, aten.constant_pad_nd.default, aten.pixel_shuffle.default, aten.channel_shuffle.default),
     *(aten.max_pool1d.default, aten.max_pool2d.default, aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec),
 }
-"""What is done to the integers themselves, whatever grid they are on."""
+"""Operators that are applied to the integers themselves, whatever their grid."""
 
 
 def cpu_quantizer(*, recipe: str | Recipe = "int8") -> Quantizer:
     """A quantizer for `CpuBackend`, for a recipe, or one by its name with options: `"int8{observer=minmax}"`.
 
     Values of "int8" and "int8_per_tensor" stay in integers from layer to layer. Those of "int8_dynamic" do within a
-    linear layer, and those of "int16x8" are rounded between layers that compute in float. What an LSTM takes is rounded
-    in the run by each of the former, since its state is: onnxruntime's kernel for integers is of that kind alone.
+    linear layer, and those of "int16x8" are rounded between layers that compute in float. All but the last round the
+    input of an LSTM at run time, since its state is: onnxruntime has no other integer kernel for it.
 
-    Raises what `recipe_named` does, and `LoweringError` for a recipe that quantizes no values to 8 or 16 bits.
+    Raises what `recipe_named` raises, and `LoweringError` for a recipe that quantizes no values to 8 or 16 bits.
     """
-    wanted = recipe_named(recipe)
-    if wanted.activation_bits is None or wanted.weight_bits != 8:
+    resolved = recipe_named(recipe)
+    if resolved.activation_bits is None or resolved.weight_bits != 8:
         raise LoweringError(
-            f"quantizer 'cpu' annotates values, of which recipe {wanted.name!r} quantizes none, or packs weights:"
+            f"quantizer 'cpu' annotates values, of which recipe {resolved.name!r} quantizes none, or packs weights:"
             f" delegraph.quantize(model, recipe={recipe!r}) needs no quantizer"
         )
-    return CpuQuantizer(wanted)
+    return CpuQuantizer(resolved)
 
 
 class CpuQuantizer:
-    """torchao's `Quantizer` in all that it calls, for a recipe; see `cpu_quantizer`."""
+    """torchao's `Quantizer`, in all methods that torchao calls, for a recipe; see `cpu_quantizer`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._static = not recipe.dynamic
         self._activation, self._weight = activation_spec(recipe), weight_spec(recipe)
         self._found_in_the_run = activation_spec(replace(recipe, dynamic=True)) if recipe.activation_bits == 8 else None
         self._transposed_weight = weight_spec(recipe, ch_axis=1)
-        self._probabilities = activation_spec(replace(recipe, observer="minmax"))  # none of them is cut off
+        self._probabilities = activation_spec(replace(recipe, observer="minmax"))  # no probability is cut off
         # bytes times these do not saturate 16 bits, on any processor: two products of 255 * 63 are 32,130
         self._multiplier = replace(self._activation, qscheme=torch.per_tensor_symmetric, quant_min=-63, quant_max=63)
         self._multiplies = self._static and recipe.activation_bits == 8
@@ -91,7 +91,7 @@ class CpuQuantizer:
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        """Annotate layers, then what lies between them; a node that has an annotation keeps it."""
+        """Annotate layers, then the calls between them; a node that has an annotation keeps it."""
         integers: set[Node] = set()
         for node in model.graph.nodes:
             if node.op == "call_function" and annotation_of(node) is None:
@@ -101,10 +101,10 @@ class CpuQuantizer:
         return model
 
     def validate(self, model: GraphModule) -> None:
-        """Everything that `annotate` writes can be computed: where there is no integer kernel, in float."""
+        """No check is needed: a call without an integer kernel is computed in float."""
 
     def reason(self, node: Node) -> str | None:
-        """Why it leaves a call of floats."""
+        """The reason why the quantizer leaves a call of floats."""
         if node.target in SUMS | AVERAGES | WINDOWS | MOVES | CLAMPS | JOINS:
             return float_operand(node, lambda value: getattr(annotation_of(value), "output_qspec", None) is not None)
         return "integers would cost accuracy or time here: onnxruntime's kernel of floats is as fast, or the only one"
@@ -112,7 +112,7 @@ class CpuQuantizer:
     def _annotate(self, node: Node, integers: set[Node]) -> None:
         if channel_dim(node) is not None and not (is_float_tensor(node.args[0]) and is_weight(node.args[1])):
             return
-        if channel_dim(node) == 0 and node.target != aten.linear.default and self._static:  # one that is not transposed
+        if channel_dim(node) == 0 and node.target != aten.linear.default and self._static:  # a plain convolution
             if not self._multiplies or _is_fast_on_integers(node):  # 16 bits are computed in float as it is
                 self._layer(node, self._weight, output=True)
         elif node.target in TRANSPOSED and self._static and _is_convolution_of_places(node):
@@ -137,7 +137,7 @@ class CpuQuantizer:
             annotate(last, inputs if last is node else {}, self._activation)
 
     def _product(self, node: Node) -> None:
-        """Of two values of the run."""
+        """The product of two values of the run."""
         left, right = node.args[:2]
         if not (_is_value(left) and _is_value(right) and _is_large(right)):
             return
@@ -153,7 +153,7 @@ class CpuQuantizer:
             annotate(node, {input: self._found_in_the_run, **dict.fromkeys(matrices, self._weight)})
 
     def _between(self, node: Node, integers: set[Node]) -> None:
-        """What takes and gives integers, if it gets them."""
+        """Annotate a call that computes on integers, if its inputs are integers."""
         sources = _values(node)
         if not sources or not all(source in integers for source in sources):
             return
@@ -178,26 +178,26 @@ class CpuQuantizer:
 
 
 def _values(node: Node) -> list[Node]:
-    """The tensors that `node` takes, each once."""
+    """The tensors that `node` reads, each once."""
     first = node.args[0] if node.args else None
-    given = list(first) if isinstance(first, list | tuple) else list(node.args)
-    return list(dict.fromkeys(value for value in given if is_float_tensor(value)))
+    arguments = list(first) if isinstance(first, list | tuple) else list(node.args)
+    return list(dict.fromkeys(value for value in arguments if is_float_tensor(value)))
 
 
 def _is_value(argument: object) -> TypeGuard[Node]:
-    """Whether it is a tensor of floats that a run makes."""
+    """Whether `argument` is a tensor of floats that is computed at run time."""
     return is_float_tensor(argument) and not is_weight(argument)
 
 
 def _is_fast_on_integers(node: Node) -> bool:
-    """Whether a convolution gains from integers, or loses little: not one whose outputs read few channels each.
+    """Whether a convolution gains from integers, or loses little: not if each of its outputs reads few channels.
 
     In groups, and over three dims, onnxruntime's kernel for integers takes nearly as long for one channel as for
-    eight: it gathers what lies at each place of the window, however little that is. One group over one or two dims
+    eight: it gathers the channels at each place of the window, however few they are. One group over one or two dims
     gains from few channels already, or loses little; so do windows of one place, and the kernel for depthwise ones.
 
     Between two other layers of integers on one thread, such a layer runs this many times as fast on integers as in
-    float, what it rounds and unrounds included:
+    float, with the quantizing and dequantizing of its values:
 
     - groups of 1 input, with 2 to 32 outputs: 0.11 to 0.49; of 2: 0.25 to 0.63; of 4: 0.28 to 0.93, mostly below 0.65;
       of 6: 0.35 to 0.98; of 8: 0.53 to 1.3, mostly above 0.8; of 16 and more: 0.84 to 4; depthwise: 0.95 to 2.6
@@ -205,7 +205,7 @@ def _is_fast_on_integers(node: Node) -> bool:
       of 16 and more: 1.3 to 4.3; by windows of one place: 0.99 to 1.5
     - one group over two dims, of 1 to 4 inputs: 0.42 to 2.2, the less the fewer outputs, of which 32 gain from 3 inputs
 
-    Weights left in float are few as well, for their number is that of the channels read.
+    Weights that are left in float are few: their number is that of the channels read.
     """
     weight = node.args[1].meta["val"]  # type: ignore[union-attr]
     outputs, inputs, *kernel = weight.shape
@@ -216,7 +216,7 @@ def _is_fast_on_integers(node: Node) -> bool:
 
 
 def _is_large(factor: Any) -> bool:
-    """Whether a product with it is worth more than to round what goes in: of 64 x 192 and more.
+    """Whether a product with `factor` saves more than rounding its input costs: from 64 x 192 on.
 
     Attention of a ViT (197 rows, heads of 64) takes half the time on integers; of a BERT on 128 rows, or with heads of
     32, it takes a little more.
@@ -226,7 +226,7 @@ def _is_large(factor: Any) -> bool:
 
 
 def _fused(node: Node) -> list[Node]:
-    """What is computed with `node` at once: a normalization, then a limit."""
+    """The calls that are computed with `node` in one kernel: a normalization, then a limit."""
     fused: list[Node] = []
     for kinds in (NORMALIZATIONS, CLAMPS):
         users = list((fused[-1] if fused else node).users)
@@ -240,7 +240,7 @@ def _last_fused(node: Node) -> Node:
 
 
 def _goes_to_layers(node: Node) -> bool:
-    """Whether the result of `node`, moved and limited, goes to inputs of convolutions and linear layers alone."""
+    """Whether the result of `node`, moved and limited, only goes to convolutions and linear layers."""
     seen, ahead = set(), [node]
     while ahead:
         value = ahead.pop()
@@ -271,7 +271,7 @@ def _averages_windows(node: Node) -> bool:
 
 
 def _is_convolution_of_places(node: Node) -> bool:
-    """Whether a transposed convolution is one that becomes a convolution of integers."""
+    """Whether a transposed convolution becomes a convolution of integers."""
     input, *_, dilation = schema_arguments(node)
     dynamic = [size for size in input.meta["val"].shape[2:] if not isinstance(size, int)]
     return set(dilation) == {1} and len(dynamic) < 2

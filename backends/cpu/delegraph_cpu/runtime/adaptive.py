@@ -1,8 +1,8 @@
-"""Two ways to wait for work, two sessions -> the one for each call: which is better depends on who else computes.
+"""Two ways to wait for work, two sessions -> the one for each call: the better one depends on who else computes.
 
     cores are free            idle threads spin: to wake one up takes 80 us, and a model has hundreds of operators
-    others use the cores      idle threads sleep: one that spins uses up the time it is given, and is late where it
-                              is needed (`python -m benchmarks.shared_machine`)
+    others use the cores      idle threads sleep: one that spins uses up its time slice, and is late where it is needed
+                              (`python -m benchmarks.shared_machine`)
 
 onnxruntime fixes this with the session, so there is a second one as soon as it is needed; both read the same weights.
 """
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["AdaptiveSession", "call_of_the_moment", "cores_of_others"]
 
 SOME: Final = 0.3
-"""Cores: more than what a quiet machine's own services use, less than what one busy process gets beside ours."""
+"""Cores that others use: more than the services of a quiet machine, less than one busy process gets beside ours."""
 
 
 class AdaptiveSession:
-    """A session that spins, and one that sleeps, made when cores are first missed: `num_threads` compute in each."""
+    """A session that spins, and a session that sleeps, made when cores are first missed; each has `num_threads`."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class AdaptiveSession:
         self._spare = _cores() - (num_threads or _cores()) + SOME
 
     def session(self) -> onnxruntime.InferenceSession:
-        """That for a call that begins now."""
+        """The session for a call that begins now."""
         if self._others() <= self._spare:
             return self._spinning
         if self._sleeping is None:
@@ -54,7 +54,7 @@ class AdaptiveSession:
         return self._sleeping
 
     def _made_sleeping(self) -> onnxruntime.InferenceSession:
-        """The one that spins where there can be no other: since it was made, the process has got a shared pool."""
+        """The session that sleeps, or the one that spins where a shared pool, made since, allows no other."""
         try:
             return self._make_sleeping()
         except InvalidArgument:
@@ -64,7 +64,7 @@ class AdaptiveSession:
 def call_of_the_moment(
     sessions: AdaptiveSession, bind: Callable[[onnxruntime.InferenceSession], Callable[[], object] | None]
 ) -> Callable[[], object] | None:
-    """A call that runs what `bind` makes of the session of the moment; None if it makes nothing of one."""
+    """A call that runs `bind(session)` for the session of the moment; None if `bind` returns None for a session."""
     bound_to = sessions.session()
     call = bind(bound_to)
     if call is None:
@@ -83,7 +83,7 @@ def call_of_the_moment(
 
 @cache
 def cores_of_others() -> CoresOfOthers | None:
-    """What all delegates of this process look at; None where the system does not tell."""
+    """The load meter that all delegates of this process share; None where the system does not tell."""
     try:
         return CoresOfOthers()
     except (OSError, AttributeError):  # no /proc; no affinity

@@ -55,7 +55,7 @@ __all__ = ["CpuBackend"]
 
 @dataclass(frozen=True, slots=True)
 class CpuHandle:
-    """A loaded blob. `memory` is what the session reads without owning it: the weights. All this forks share.
+    """A loaded blob. `memory` is read by the session, which does not own it: the weights. Forks share all this.
 
     `session` is an onnxruntime session, an `AdaptiveSession` that has two, or a `ProfiledSession` around one after the
     other.
@@ -70,7 +70,7 @@ class CpuHandle:
 
 
 class CpuBackend(BackendInterface):
-    """Runs what `delegraph_cpu.aot` compiled. Handles that share no state may be executed at the same time."""
+    """Runs blobs of `delegraph_cpu.aot`. Handles that share no state may be executed at the same time."""
 
     blob_version = BLOB_VERSION
     oldest_blob_version = READABLE_VERSIONS[0]
@@ -96,17 +96,17 @@ class CpuBackend(BackendInterface):
         return CpuHandle(session, blob, memory, _run_options(), hold_states(blob, context.mutable_buffer))
 
     def fork(self, context: BackendInitContext, handle: CpuHandle) -> CpuHandle | None:
-        """The same session, which may run in several threads at a time, on other states; but for one with a profile."""
+        """The same session, which several threads may run at a time, on other states; None for one with a profile."""
         if isinstance(handle.session, ProfiledSession):
             return None
         return replace(handle, options=_run_options(), states=hold_states(handle.blob, context.mutable_buffer))
 
     def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
-        """Run once, writing each output into its planned memory; only a non-contiguous one is copied there."""
-        given, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
+        """Run once, writing each output into its planned memory; only a non-contiguous output is copied there."""
+        arguments, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
         session = handle.session.session() if isinstance(handle.session, AdaptiveSession) else handle.session
         binding = session.io_binding()
-        inputs = _bind_inputs(binding, handle.blob.inputs, given)
+        inputs = _bind_inputs(binding, handle.blob.inputs, arguments)
         shapes = _output_shapes(handle, inputs)
         copies = _bind_outputs(context, binding, handle.blob.outputs, shapes, outputs)
         if not copies and _gives_nothing(handle, shapes):
@@ -123,7 +123,7 @@ class CpuBackend(BackendInterface):
         self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]
     ) -> Callable[[], object] | None:
         """A call with inputs and outputs bound once, if all are arrays that onnxruntime can use in place, and the
-        outputs' shapes follow from the inputs'. Not of a profiled session, in whose place others come.
+        outputs' shapes follow from the inputs'. None for a profiled session, which is replaced from time to time.
         """
         infos = (*handle.blob.inputs, *handle.blob.outputs)
         if isinstance(handle.session, ProfiledSession) or len(args) != len(infos) or not all(map(_fits, infos, args)):
@@ -140,11 +140,11 @@ class CpuBackend(BackendInterface):
         return onnx_files(name, blob.graph, _weights(blob, named_data))
 
     def cancel(self, handle: CpuHandle, requested: bool) -> None:
-        """onnxruntime ends between two of its nodes, in the bodies of loops as well, not within one."""
+        """onnxruntime stops between two of its nodes, in the bodies of loops as well, not within a node."""
         handle.options.terminate = requested
 
     def num_outputs(self, handle: CpuHandle) -> int:
-        """What the blob's header says, and the session confirmed."""
+        """The number in the blob's header, which the session confirmed."""
         return len(handle.blob.outputs)
 
     def set_option(self, options: Mapping[str, OptionValue]) -> None:
@@ -234,13 +234,13 @@ def _bind_states(binding: onnxruntime.IOBinding, handle: CpuHandle) -> None:
 
 
 def _output_shapes(handle: CpuHandle, inputs: Sequence[NDArray[Any] | None]) -> list[tuple[int, ...] | None]:
-    """Those of a run on `inputs`; None where a size is no input's."""
+    """The output shapes of a run on `inputs`; None where a size is no input's."""
     sizes = sizes_in_run(BACKEND_ID, (info.shape for info in handle.blob.inputs), inputs)
     return [shape_in_run(info.shape, sizes) for info in handle.blob.outputs]
 
 
 def _gives_nothing(handle: CpuHandle, shapes: Sequence[tuple[int, ...] | None]) -> bool:
-    """Whether a run has no elements to compute: of a batch of 0, which several of onnxruntime's kernels refuse."""
+    """Whether a run has no elements to compute: a batch of 0, which several of onnxruntime's kernels refuse."""
     return not handle.states and all(shape is not None and 0 in shape for shape in shapes)
 
 
@@ -285,7 +285,7 @@ def _run_bound(
     inputs: Sequence[NDArray[Any] | None],
     keep: object = None,
 ) -> None:
-    """Run `binding`. What a call has in it lives as long: `inputs`, to which the binding only points, and `keep`."""
+    """Run `binding`. The arguments live as long as the call: `inputs`, to which the binding only points, and `keep`."""
     try:
         run(binding, options)
     except Exception as error:  # pybind's exceptions have no common base

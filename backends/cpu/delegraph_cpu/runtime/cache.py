@@ -1,7 +1,7 @@
 """A blob, optimised for this machine <-> a file in a folder of the user's, so that it is optimised once.
 
 The file is a blob itself (`blob.py`): the optimised graph, and the weights that optimising changed; for the others the
-key says which of the original's they are. Behind it is the SHA-256 of all of it. Its name is the SHA-256 of what the
+key names the original's weight. Behind it is the SHA-256 of all of it. Its name is the SHA-256 of all that the
 graph depends on: onnxruntime's version, the processor, the settings, and the original with all its weights.
 """
 
@@ -35,7 +35,7 @@ _GRAPH, _WEIGHTS = "graph.onnx", "weights"
 
 @dataclass(frozen=True, slots=True)
 class Optimized:
-    """A graph that nothing more is optimised in, and the weights that it refers to, by name."""
+    """A fully optimised graph, and the weights that it refers to, by name."""
 
     graph: Buffer
     weights: Mapping[str, NDArray[Any]]
@@ -48,11 +48,11 @@ def optimized_blob(
     settings: str,
     optimize: Callable[[str, str], object],
 ) -> Optimized | None:
-    """The blob of `graph` and `weights` as onnxruntime makes it of them here: from `folder`, where it is put otherwise.
+    """The blob of `graph` and `weights` after onnxruntime's optimisation here: read from `folder`, or written there.
 
-    `optimize(path, name)` writes it: the graph to `path`, its weights to the file `name` beside it. `settings` is what
-    else the result depends on. None where it can neither be read nor written, a full disk included, or `optimize`
-    raises that the graph is refused, as it is then without a cache.
+    `optimize(path, name)` writes it: the graph to `path`, its weights to the file `name` beside it. `settings` is all
+    else that the result depends on. None where the file can neither be read nor written, a full disk included, or
+    `optimize` raises that the graph is refused, as it then is without a cache.
     """
     file = folder / (_key(graph, weights, settings) + _END)
     with suppress(OSError, ValueError, DelegateInvalidCompatibility):  # a file that is damaged, or somebody else's
@@ -84,17 +84,17 @@ def _key(graph: Buffer, weights: Mapping[str, NDArray[Any]], settings: str) -> s
 
 @cache
 def _processor() -> tuple[str, ...]:
-    """What tells this processor's instructions from another's: Linux lists them, other systems have its name."""
+    """The instruction set of this processor: Linux lists the instructions, other systems have the processor's name."""
     named = [platform.system(), platform.machine(), platform.processor()]
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
-        wanted = ("flags", "Features", "model name", "CPU part", "isa")
-        named += dict.fromkeys(line for line in lines if line.startswith(wanted))
+        prefixes = ("flags", "Features", "model name", "CPU part", "isa")
+        named += dict.fromkeys(line for line in lines if line.startswith(prefixes))
     return tuple(named)
 
 
 def _read(file: Path) -> bytes:
-    """What a file of ours holds. Raises `ValueError` for one that others may write, or whose digest is another's."""
+    """The content of a cache file. Raises `ValueError` for a file that others may write, or whose digest is wrong."""
     with file.open("rb") as opened:
         if os.name == "posix":
             status = os.fstat(opened.fileno())
@@ -110,8 +110,8 @@ def _read(file: Path) -> bytes:
 def _opened(content: bytes, weights: Mapping[str, NDArray[Any]]) -> Optimized:
     blob = unpack(content)
     refuse_files(blob.graph, {weight.name for weight in blob.weights})
-    found = {weight.name: _weight(weight, blob, weights) for weight in blob.weights}
-    return Optimized(blob.graph, found)
+    contents = {weight.name: _weight(weight, blob, weights) for weight in blob.weights}
+    return Optimized(blob.graph, contents)
 
 
 def _weight(weight: Weight, blob: Blob, originals: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -125,7 +125,7 @@ def _weight(weight: Weight, blob: Blob, originals: Mapping[str, NDArray[Any]]) -
 
 
 def _packed(new: Path, originals: Mapping[str, NDArray[Any]]) -> bytes:
-    """The blob of what onnxruntime wrote into `new`."""
+    """The blob of the files that onnxruntime wrote into `new`."""
     import onnxruntime
 
     graph, file = (new / _GRAPH).read_bytes(), new / _WEIGHTS
@@ -141,7 +141,7 @@ def _packed(new: Path, originals: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def _record(tensor: ExternalTensor, content: memoryview, original: NDArray[Any] | None) -> Weight:
-    """What a weight is: the original of its name, if that is what it holds still."""
+    """The record of a weight: the original of its name, if its content is the same."""
     dtype = ELEMENT_TYPES.get(tensor.element_type, "")
     if dtype not in ITEM_SIZES:
         raise ValueError(f"element type {tensor.element_type}")

@@ -1,5 +1,5 @@
-"""What onnxruntime raised in a run, and what it was given -> what is raised: who gave a place that is not there, is
-told which, and how many there are."""
+"""onnxruntime's error in a run, and the run's inputs -> the error that is raised: for an index outside a tensor, it
+names the index and the tensor's size."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["fault_of"]
 
 
 def fault_of(error: Exception, blob: Blob, inputs: Sequence[NDArray[Any] | None]) -> RuntimeFault:
-    """For what was raised when the graph of `blob` ran on `inputs`, in the order of its header."""
-    given = {info.name: array for info, array in zip(blob.inputs, inputs, strict=False) if array is not None}
-    beyond = (missing_place(places, given[places.input]) for places in blob.places if places.input in given)
+    """The error for `error`, raised when the graph of `blob` ran on `inputs`, in the order of its header."""
+    arrays = {info.name: array for info, array in zip(blob.inputs, inputs, strict=False) if array is not None}
+    beyond = (missing_place(places, arrays[places.input]) for places in blob.places if places.input in arrays)
     told = next(filter(None, beyond), None) or _told(str(error))
     if told is None:
         return Internal(f"onnxruntime failed in a delegate of CpuBackend: {error}")
@@ -28,9 +28,9 @@ def fault_of(error: Exception, blob: Blob, inputs: Sequence[NDArray[Any] | None]
 
 def _told(message: str) -> str | None:
     for pattern, told in _CAUSES:
-        found = re.search(pattern, message)
-        if found is not None:
-            return told.format(*found.groups(), message=message)
+        match = re.search(pattern, message)
+        if match is not None:
+            return told.format(*match.groups(), message=message)
     return None
 
 
@@ -38,4 +38,4 @@ _CAUSES: Final = (
     (r"Integer (?:division|modulo) by zero", "an integer is divided by 0, in {message}"),
     (r"(?:indice = |index = |idx=|Actual value is )(-?\d+)", "there is no place {0}, in {message}"),
 )
-"""How onnxruntime (1.31) says what was given: its message, and ours."""
+"""Messages of onnxruntime (1.31) about unusable inputs, and ours."""

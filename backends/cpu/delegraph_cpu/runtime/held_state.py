@@ -1,4 +1,4 @@
-"""The states of a blob -> their memory, bound to the graph: what a delegate keeps from one run to the next."""
+"""The states of a blob -> their memory, bound to the graph: values that a delegate keeps from run to run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["HeldState", "hold_states"]
 class HeldState:
     """A buffer in `memory`: the graph's input `name`, which lies there, and its output `output`, its new value.
 
-    `value` and `new_value` are the same memory where the graph changes it in place. Elsewhere the new value has
-    `scratch` of its own.
+    `value` and `new_value` share memory where the graph changes it in place. Elsewhere the new value has `scratch` of
+    its own.
     """
 
     name: str
@@ -35,7 +35,7 @@ class HeldState:
     scratch: NDArray[Any] | None
 
     def take_over(self) -> None:
-        """After a run: the new value becomes what the buffer holds."""
+        """After a run: the new value becomes the buffer's value."""
         if self.scratch is not None:
             np.copyto(self.memory, self.scratch)
 
@@ -46,7 +46,7 @@ def hold_states(blob: Blob, mutable_buffer: Callable[[str, NDArray[Any]], NDArra
 
 
 def _initial(state: StateInfo, blob: Blob) -> NDArray[Any]:
-    """What the buffer holds at first; zeros take no memory."""
+    """The buffer's initial value; zeros take no memory."""
     if state.initial is None:
         return np.broadcast_to(np.zeros((), numpy_dtype(state.dtype)), state.shape)
     data = memoryview(blob.data)[state.initial : state.initial + state.nbytes]

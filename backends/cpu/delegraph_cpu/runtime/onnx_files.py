@@ -1,6 +1,6 @@
 """A blob's graph and weights -> an ONNX model that onnxruntime, and viewers, open by themselves.
 
-The graph is copied field by field, each weight into the initializer that stands for it. Nothing is parsed further, and
+The graph is copied field by field, each weight into its initializer. Nothing is parsed further, and
 weights are not copied: files come in pieces. Numbers of fields are those of `onnx.proto3`.
 """
 
@@ -23,21 +23,21 @@ _MODEL_GRAPH, _GRAPH_INITIALIZER = 7, 5
 _TENSOR_RAW_DATA, _TENSOR_EXTERNAL_DATA, _TENSOR_DATA_LOCATION = 9, 13, 14
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 _EXTERNAL: Final = 1
-"""Of `TensorProto.DataLocation`"""
+"""A value of `TensorProto.DataLocation`."""
 
 _LARGEST: Final = 2**31 - 1
-"""A protobuf (protobuf.dev/programming-guides/proto-limits)."""
+"""The largest size of a protobuf (protobuf.dev/programming-guides/proto-limits)."""
 _PAGE: Final = 4096
-"""What offsets of external data are multiples of, so that it can be mapped (onnx.ai, "External data")."""
+"""Offsets of external data are multiples of this, so that it can be mapped (onnx.ai, "External data")."""
 
 Place: TypeAlias = Callable[[memoryview], Iterator[Buffer]]
-"""The data of a tensor -> the fields that have it, or say where it is."""
+"""The data of a tensor -> the fields that contain it, or its place."""
 
 
 def onnx_files(name: str, graph: Buffer, weights: Mapping[str, NDArray[Any]]) -> dict[str, Sequence[Buffer]]:
     """`name.onnx`; and `name.onnx.data` with the weights, if they do not fit into a protobuf.
 
-    Raises `DelegateInvalidCompatibility` if the graph is not what the weights are for.
+    Raises `DelegateInvalidCompatibility` if the weights do not belong to the graph.
     """
     model = _model(graph, weights, lambda data: iter(encoded(_TENSOR_RAW_DATA, [data])))
     if sum(memoryview(piece).nbytes for piece in model) <= _LARGEST:
@@ -74,7 +74,7 @@ def _model(graph: Buffer, weights: Mapping[str, NDArray[Any]], place: Place) -> 
 
 
 def _copied(message: memoryview, changed: int, change: Callable[[memoryview], Iterator[Buffer]]) -> Iterator[Buffer]:
-    """The fields of a message, the contents of those with the number `changed` made anew."""
+    """The fields of a message, the contents of those with the number `changed` replaced by `change`."""
     for number, content in fields(message):
         if isinstance(content, int):
             yield from encoded(number, content)

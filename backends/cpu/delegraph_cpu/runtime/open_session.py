@@ -31,13 +31,13 @@ Session: TypeAlias = "onnxruntime.InferenceSession | AdaptiveSession | ProfiledS
 
 FATAL_ONLY: Final = 4  # OrtLoggingLevel
 LITTLE_WORK: Final = 8_000_000
-"""Multiply-adds, a quarter of a millisecond of one core, below which waking up others costs what they save."""
+"""Multiply-adds, a quarter of a millisecond of one core, below which waking up others costs all that they save."""
 SPINNING_US: Final = 500
-"""Longer than what ViT-Ti does on one thread between two products, and than onnxruntime takes for a call in between."""
+"""Longer than the time that ViT-Ti needs on one thread between two products, and onnxruntime for a call in between."""
 SHORT_SPIN_US: Final = 20
-"""Where spinning does not adapt: it bridges the gap between two nodes, and leaves the core to others."""
+"""The spinning time where it does not adapt: it bridges the gap between two nodes, and leaves the core to others."""
 CACHED_BYTES: Final = 2**20
-"""Weights of 1 MiB, about a core's own cache: of little work that reads more, a thread that is awake does its share. An
+"""Weights of 1 MiB, about a core's own cache: with more, a second thread that is awake pays even for little work. An
 MLP of 2 MB of weights takes 118 us on one thread and 49 on two; its 0.5 MB in int8 take 31 and 42."""
 TWICE_BYTES: Final = 2**27
 """Weights up to 128 MiB may be packed twice, for a session that spins and one that sleeps."""
@@ -45,7 +45,7 @@ _INTEGER_PRODUCTS: Final = (
     *(b"QLinear", b"QGemm", b"MatMulInteger", b"ConvInteger"),
     *(b"DynamicQuantizeMatMul", b"DynamicQuantizeLSTM"),
 )
-"""Operators with these in their names multiply uint8 with int8."""
+"""Parts of the names of operators that multiply uint8 with int8."""
 
 
 def open_session(
@@ -61,7 +61,7 @@ def open_session(
         try:
             return _opened(blob, cached, options, "disabled", tracer), tuple(cached.weights.values())
         except DelegateInvalidCompatibility:
-            pass  # a file that is not what we wrote: as if there were none
+            pass  # not a file that we wrote: treated as if there were none
     source = Optimized(blob.graph, weights)
     return _opened(blob, source, options, options.optimization_level, tracer), tuple(weights.values())
 
@@ -82,7 +82,7 @@ def _opened(blob: Blob, source: Optimized, options: CpuOptions, level: str, trac
 
 
 def _may_adapt(blob: Blob, source: Optimized, options: CpuOptions) -> bool:
-    """Whether there are threads of its own that wait, and weights that may be there twice."""
+    """Whether its own threads wait for work, and its weights may be packed twice."""
     if options.spin_duration_us != ADAPTIVE or options.thread_pool == "shared" or options.num_threads == 1:
         return False
     nbytes = sum(array.nbytes for array in source.weights.values())
@@ -117,8 +117,8 @@ def _settings(blob: Blob, weights: Weights, level: str) -> onnxruntime.SessionOp
     from delegraph_cpu import sessions
 
     settings = onnxruntime.SessionOptions()
-    settings.log_severity_level = FATAL_ONLY  # what fails is raised
-    settings.add_session_config_entry("session.load_model_format", "ONNX")  # the only one that was looked through
+    settings.log_severity_level = FATAL_ONLY  # errors are raised
+    settings.add_session_config_entry("session.load_model_format", "ONNX")  # the only format that `refuse_files` checks
     settings.graph_optimization_level = getattr(
         onnxruntime.GraphOptimizationLevel, "ORT_DISABLE_ALL" if level == "disabled" else f"ORT_ENABLE_{level.upper()}"
     )
@@ -127,14 +127,14 @@ def _settings(blob: Blob, weights: Weights, level: str) -> onnxruntime.SessionOp
     multiplies = any(product in graph for product in _INTEGER_PRODUCTS)
     if multiplies and sessions.products_saturate() and _may_saturate(blob, weights):
         settings.add_session_config_entry("session.x64quantprecision", "1")  # weights become uint8
-        if level in ("disabled", "basic"):  # which do not include that
+        if level in ("disabled", "basic"):  # which do not include it
             settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     return settings
 
 
 def _may_saturate(blob: Blob, weights: Weights) -> bool:
-    """Whether two products of bytes with weights of int8, added, may exceed 16 bits: not of weights up to 64, as
-    recipes with `reduce_range` make them. All weights of int8 lie outside of the graph."""
+    """Whether the sum of two products of bytes with int8 weights may exceed 16 bits: not for weights up to 64, as
+    recipes with `reduce_range` make them. All int8 weights lie beside the graph."""
     narrow = (array for array in map(np.asarray, weights.values()) if array.dtype == np.int8)
     return bool(blob.unpacked) or any(map(_is_large, narrow))
 
@@ -163,15 +163,15 @@ def _created(blob: Blob, source: Optimized, settings: onnxruntime.SessionOptions
 
 
 def _refusal(made_with: str, here: str, error: Exception) -> str:
-    other = "" if made_with == here else f" (optimised with {made_with!r:.40}, says its header)"
-    return f"onnxruntime {here} refuses the graph{other}: {error}; lower the program again"
+    origin = "" if made_with == here else f" (optimised with {made_with!r:.40}, says its header)"
+    return f"onnxruntime {here} refuses the graph{origin}: {error}; lower the program again"
 
 
 # ---- the cache ----------------------------------------------------------------------------------------------------
 
 
 def _cached(blob: Blob, weights: Weights, options: CpuOptions) -> Optimized | None:
-    """What onnxruntime makes of the blob on this machine, from the folder of the options or put there."""
+    """The blob after onnxruntime's optimisation on this machine, from the folder of the options or put there."""
     from delegraph_cpu import sessions
 
     level = options.optimization_level
@@ -193,13 +193,13 @@ def _optimize(blob: Blob, weights: Weights, level: str, path: str, name: str) ->
 
 
 def _check_borders(session: onnxruntime.InferenceSession, blob: Blob) -> None:
-    """Raise unless the graph takes and gives what the header says; onnxruntime checks shapes when it runs."""
+    """Raise unless the graph has the inputs and outputs of the header; onnxruntime checks shapes when it runs."""
     taken = {info.name: info.dtype for info in blob.inputs if info.dtype}
     taken |= {state.name: state.dtype for state in blob.states}
-    given = {info.name: info.dtype for info in blob.outputs} | {state.output: state.dtype for state in blob.states}
-    taken, given = ({name: PAIRS.get(dtype, dtype) for name, dtype in side.items()} for side in (taken, given))
+    results = {info.name: info.dtype for info in blob.outputs} | {state.output: state.dtype for state in blob.states}
+    taken, results = ({name: PAIRS.get(dtype, dtype) for name, dtype in side.items()} for side in (taken, results))
     outputs = {node.name: _DTYPES.get(node.type) for node in session.get_outputs()}
-    if taken != {node.name: _DTYPES.get(node.type) for node in session.get_inputs()} or given != outputs:
+    if taken != {node.name: _DTYPES.get(node.type) for node in session.get_inputs()} or results != outputs:
         raise damaged("its graph has other inputs or outputs than its header says")
 
 
@@ -208,4 +208,4 @@ _DTYPES: Final = {
     "tensor(double)": "float64",
     **{f"tensor({name})": name for name in ITEM_SIZES},
 }
-"""What onnxruntime calls the types of tensors."""
+"""onnxruntime's names of the types of tensors."""

@@ -1,4 +1,4 @@
-"""What a caller may choose when a delegate is loaded, and where the values come from."""
+"""The options of a delegate at load, and their defaults."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["ADAPTIVE", "CpuOptions"]
 THREADS_VARIABLE: Final = "DELEGRAPH_CPU_THREADS"
 THREAD_POOLS: Final = ("session", "shared")
 ADAPTIVE: Final = -1
-"""Long where cores are free, and none where others use them: either costs two threads a third of their speed or more
-in the place of the other (`python -m benchmarks.shared_machine`)."""
+"""Long where cores are free, and none where others use them: the wrong choice costs two threads a third of their speed
+or more (`python -m benchmarks.shared_machine`)."""
 OPTIMIZATION_LEVELS: Final = ("disabled", "basic", "extended", "all")
 
 

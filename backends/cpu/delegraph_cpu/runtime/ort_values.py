@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["PAIRS", "array_in", "as_array", "as_pairs", "numpy_dtype", "ort_value"]
 
 PAIRS: Final = {"complex64": "float32", "complex128": "float64"}
-"""What complex tensors are pairs of, for onnxruntime."""
+"""The dtypes of the pairs that onnxruntime has for complex tensors."""
 
 _BFLOAT16: Final = 16
 """The element type in ONNX (onnx.proto, TensorProto.DataType)."""
@@ -41,7 +41,7 @@ def as_pairs(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def as_array(value: onnxruntime.OrtValue, dtype: str = "") -> NDArray[Any]:
-    """The content of `value`; pairs as complex numbers if `dtype` says so. That of bfloat16 is valid as long as it."""
+    """The content of `value`; pairs as complex numbers if `dtype` says so. bfloat16 is valid as long as `value` is."""
     if dtype in PAIRS:
         pairs: NDArray[Any] = value.numpy()
         return pairs.reshape(-1).view(dtype).reshape(pairs.shape[:-1])
@@ -54,10 +54,10 @@ def as_array(value: onnxruntime.OrtValue, dtype: str = "") -> NDArray[Any]:
 
 
 def array_in(data: Buffer, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
-    """The array that all of `data` is."""
+    """The array of `dtype` and `shape` over all of `data`."""
     return np.frombuffer(data, numpy_dtype(dtype)).reshape(shape)
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of that name in a blob."""
+    """The dtype with that name in a blob."""
     return program.numpy_dtype(program.scalar_type(name))

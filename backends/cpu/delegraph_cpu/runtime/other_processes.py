@@ -14,23 +14,23 @@ __all__ = ["CoresOfOthers", "Load", "load_now"]
 PERIOD: Final = 0.2
 """Seconds from one look to the next, which takes some 50 us; 20 ticks of the kernel's clock for each core."""
 LONG: Final = 3 * PERIOD
-"""Seconds without a look after which the mean since the last one tells of then, not of now."""
+"""Seconds without a look after which the mean since the last look says nothing about now."""
 SOON: Final = PERIOD / 4
-"""Seconds to the next look where this one saw a moment alone: whoever ran then, such as the caller, may be done."""
+"""Seconds to the next look where this look saw only a moment: whoever ran then, such as the caller, may be done."""
 
 _BUSY: Final = (0, 1, 2, 5, 6, 7)
-"""Of a line of /proc/stat (man 5 proc): user, nice, system, irq, softirq, steal; the rest is idle, or counted twice."""
+"""In a line of /proc/stat (man 5 proc): user, nice, system, irq, softirq, steal; the rest is idle or counted twice."""
 
 
 class Load(NamedTuple):
-    """What all processes together have used, and how many of their threads compute or wait for a core."""
+    """The CPU time of all processes together, and the number of their threads that compute or wait for a core."""
 
     busy_seconds: float
     running: float
 
 
 class CoresOfOthers:
-    """How many cores other processes keep busy, of those that this process may run on.
+    """The number of cores that other processes keep busy, of those that this process may run on.
 
         calls follow each other    the mean since the last look: others' CPU time by time
         the first for a while      others that run at this moment: who ran while nothing was called here may be gone;
@@ -51,7 +51,7 @@ class CoresOfOthers:
         self._looking = threading.Lock()
 
     def __call__(self) -> float:
-        """As it was at the last look; one is taken where that was a while ago."""
+        """The number at the last look; a new look is taken if that was a while ago."""
         if self._clock() - self._at >= self._due and self._looking.acquire(blocking=False):
             try:
                 self._look()
@@ -71,7 +71,7 @@ class CoresOfOthers:
 
 
 def load_now() -> Load:
-    """Of all processes since the machine started, on the cores that this one may use.
+    """The load of all processes since the machine started, on the cores that this process may use.
 
     Raises `OSError` where the system does not tell: this is Linux's /proc/stat.
     """

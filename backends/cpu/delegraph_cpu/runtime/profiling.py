@@ -31,7 +31,7 @@ _NODE, _RUN, _SUFFIX = "Node", "model_run", "_kernel_time"
 
 
 class ProfiledSession:
-    """In place of an `InferenceSession`: runs, of which `tracer` is told node by node."""
+    """In the place of an `InferenceSession`: its runs are reported to `tracer`, node by node."""
 
     def __init__(self, make: MakeSession, tracer: EventTracer) -> None:
         self._make = make
@@ -48,12 +48,12 @@ class ProfiledSession:
         return self.session.io_binding()
 
     def run_with_iobinding(self, binding: onnxruntime.IOBinding, options: onnxruntime.RunOptions) -> None:
-        """Run, and leave word at the tracer where the run's events are found."""
+        """Run, and tell the tracer where it gets the run's events."""
         profile, start = self._profile, self._tracer.now()
         try:
             profile.session.run_with_iobinding(binding, options)
         except Exception:
-            self._profile = _Profile(self._make)  # a failed run has an event or has none: do not count on
+            self._profile = _Profile(self._make)  # a failed run may have an event or not: indices after it are unknown
             raise
         self._tracer.defer(partial(self._report, profile, profile.count, start))
         profile.count += 1
@@ -72,7 +72,7 @@ class ProfiledSession:
 
 
 class _Profile:
-    """A session, and the events of its runs, read when they are first asked for: that ends it."""
+    """A session, and the events of its runs. Reading them ends the session."""
 
     def __init__(self, make: MakeSession) -> None:
         folder = tempfile.mkdtemp(prefix="delegraph-cpu-profile-")
@@ -109,6 +109,6 @@ _MADE: Final = re.compile(r"^(?:fused )*(.*?)(?:_nchwc|_nhwc)?(?:_token_\d+)?$")
 
 
 def blob_name(name: str) -> str:
-    """The name in the blob's graph of the node that onnxruntime made one of the given `name` of, when it was loaded."""
+    """The name in the blob's graph of the node from which onnxruntime made the node `name` at load."""
     matched = _MADE.match(name)
     return matched.group(1) if matched else name

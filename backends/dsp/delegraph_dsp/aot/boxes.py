@@ -1,4 +1,4 @@
-"""A tile of an index space -> the box of each operand, how it lies in the TCM, and the DMA rows that fetch it."""
+"""A tile of an index space -> the box of each operand, its layout in the TCM, and the DMA rows that fetch it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from delegraph_dsp.program import ITEM_NBYTES
 __all__ = ["Box", "Range", "Rows", "box_nbytes", "box_of", "packed_strides", "rows_of", "tiles_of"]
 
 Range: TypeAlias = tuple[int, int]
-"""From an index up to, not including, another."""
+"""From an index up to, not including, another one."""
 
 Box: TypeAlias = tuple[Range, ...]
-"""For each dim."""
+"""The range of each dim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """`rows` of `row_nbytes`, every `stride` bytes from `begin` on: what one DMA transfer fetches."""
+    """The source of a DMA transfer: `rows` of `row_nbytes`, every `stride` bytes from `begin` on."""
 
     begin: int
     row_nbytes: int
@@ -56,7 +56,7 @@ def packed_strides(view: View, box: Box) -> tuple[int, ...]:
 
 
 def box_nbytes(view: View, box: Box) -> int:
-    """What a box takes in the TCM."""
+    """The bytes of a box in the TCM."""
     return _count(view, box) * ITEM_NBYTES[view.dtype]
 
 
@@ -65,19 +65,20 @@ def _count(view: View, box: Box) -> int:
 
 
 def _by_stride(view: View) -> list[int]:
-    """Dims that are not repeated, the one whose elements lie closest first."""
+    """Dims that are not repeated, in the order of their strides."""
     dims = [dim for dim, stride in enumerate(view.strides) if stride]
     return sorted(dims, key=lambda dim: (view.strides[dim], view.shape[dim] != 1, -dim))
 
 
 def rows_of(view: View, box: Box) -> list[Rows]:
-    """The rows of a box in outer memory, counted from the start of the view's value, in the order in which they are to
-    lie in the TCM."""
+    """The rows of a box in outer memory, counted from the start of the view's value, in the order of the box in the
+    TCM."""
     size = ITEM_NBYTES[view.dtype]
     begin = view.offset + sum(start * stride for (start, _), stride in zip(box, view.strides, strict=True))
     levels = [(box[dim][1] - box[dim][0], view.strides[dim]) for dim in _by_stride(view)]
     levels = [(count, stride) for count, stride in levels if count != 1]
     run = 1
+    # dims that continue each other in memory are one row
     while levels and levels[0][1] == run:
         run *= levels.pop(0)[0]
     rows, stride = levels.pop(0) if levels else (1, run)

@@ -1,4 +1,4 @@
-"""What the compiler's passes made -> text, to be read."""
+"""The results of the compiler's passes -> readable text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["calls_text", "placement_text"]
 
 
 def calls_text(calls: Sequence[KernelCall], operators: Sequence[Operator]) -> str:
-    """Kernel calls, values numbered in the order in which they come."""
+    """Kernel calls, values numbered in the order in which they occur."""
     names: dict[Value, str] = {}
     return "\n".join(_call(call, operators, names) for call in calls) + "\n"
 

@@ -7,7 +7,7 @@ load 2 -> buffer 0        channel 0     beside
 wait channel 1; launch 1; store 1       channel 3
 wait channels 0, 2; launch 2 …
 
-Beside the last launch of a call comes what the next one reads first and there is room for, on channel 0.
+Beside the last launch of a call the first operands of the next call are loaded, as far as there is room, on channel 0.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def emit(
     device: Device,
     pool: RegionPool,
 ) -> Program:
-    """The program of calls that read `inputs` and write `outputs`, each with the shape that it has for the caller; its
-    constants are those of `pool` so far, its own among them."""
+    """The program of calls that read `inputs` and write `outputs`, each with the caller's shape; its constants are the
+    content of `pool` so far, its own included."""
     memory = OuterMemory(inputs, outputs, pool)
     emitter = Emitter(placed, memory, device)
     for number, call in enumerate(calls):
@@ -68,7 +68,7 @@ def emit(
 
 
 class OuterMemory:
-    """Where values lie outside: a region and the byte they begin at."""
+    """The places of values in outer memory: a region and the first byte."""
 
     def __init__(
         self, inputs: Sequence[Value], outputs: Sequence[tuple[Value, tuple[int, ...]]], pool: RegionPool
@@ -84,7 +84,7 @@ class OuterMemory:
         return self._places[value]
 
     def regions(self) -> tuple[Region, ...]:
-        """All of them, once everything has its place."""
+        """All regions, once everything has its place."""
         arguments = [Region(k, nbytes_of(v.dtype, shape), v.dtype, shape) for k, v, shape in self._arguments]
         return (Region("constants", len(self._pool.content)), Region("scratch", self._scratch), *arguments)
 
@@ -95,7 +95,7 @@ class OuterMemory:
 
 
 class Emitter:
-    """Commands so far, and loops, each of which stands there once."""
+    """The commands so far, and the loops, each stored once."""
 
     def __init__(self, placed: Placed, memory: OuterMemory, device: Device) -> None:
         self.commands: list[Command] = []
@@ -103,7 +103,7 @@ class Emitter:
         self._placed, self._memory, self._device = placed, memory, device
 
     def call(self, number: int, call: KernelCall, following: KernelCall | None) -> None:
-        """All tiles of one call, and what the `following` one reads first, as far as that is fetched ahead."""
+        """All tiles of one call, and the loads ahead for the `following` call."""
         tiles = list(tiles_of(call, self._placed.blocks[number].sizes))
         buffers = self._placed.buffers[number]
         plan = [_boxes(call, buffers, tile) for tile in tiles]
@@ -111,14 +111,18 @@ class Emitter:
         rowed = len(call.uses) - 1 in buffers and any(
             r.rows > 1 for r in rows_of(call.output.view, plan[0][len(call.uses) - 1])
         )
-        stored = [2, 2] if rowed else [2, 3]  # rows of two tiles may lie between each other: one after the other then
+        # rows of two tiles may interleave: then they are stored one after the other, on one channel
+        stored = [2, 2] if rowed else [2, 3]
         self._load(call, buffers, plan[0], versions, 0, self._placed.ahead[number])
         for index, tile in enumerate(tiles):
+            # beside this tile's kernel, into the other buffers
             if index + 1 < len(tiles):
                 self._load(call, buffers, plan[index + 1], versions, index + 1)
             output = len(call.uses) - 1
+            # even tiles are loaded on channel 0, odd ones on channel 1
             if any(use != output for use in _changed(versions, index)):
                 self.commands.append(Wait(index % 2))
+            # the kernel overwrites the buffer that was stored two tiles ago
             if index >= 2 and output in buffers:
                 self.commands.append(Wait(stored[index % 2]))
             if following is not None and index == len(tiles) - 1:
@@ -139,14 +143,15 @@ class Emitter:
         index: int,
         there: frozenset[int] = frozenset(),
     ) -> None:
-        """Fetch what tile `index` has and the one before had not, and what is not `there`."""
+        """Load the boxes of tile `index` that differ from those of the tile before, except those that are `there`
+        already."""
         for use in _changed(versions, index):
             if use < len(call.uses) - 1 and use not in there:
                 place = buffers[use][versions[index][use] % len(buffers[use])]
                 self._transfer(call, use, boxes[use], place, index % 2, load=True)
 
     def _load_ahead(self, number: int, call: KernelCall) -> None:
-        """Fetch those operands of the first tile of a call that comes next that have places already."""
+        """Load those operands of the first tile of the next call that have places already."""
         tile = next(tiles_of(call, self._placed.blocks[number].sizes))
         for use in sorted(self._placed.ahead[number]):
             place = self._placed.buffers[number][use][0]
@@ -192,7 +197,8 @@ class Emitter:
 
 
 def _plain(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of dims of one element say nothing: those of a dense tensor, so that equal operands look equal."""
+    """Strides in which dims of one element have those of a dense tensor, since their own mean nothing: equal operands
+    look equal."""
     dense = dense_strides(shape)
     return tuple(d if size == 1 else s for size, s, d in zip(shape, strides, dense, strict=True))
 
@@ -203,7 +209,7 @@ def _boxes(call: KernelCall, buffers: Mapping[int, tuple[int, ...]], tile: Box) 
 
 
 def _versions(plan: Sequence[Mapping[int, Box]]) -> list[dict[int, int]]:
-    """By tile and use: how many other boxes were in its buffers before."""
+    """By tile and use: the number of other boxes that were in its buffers before."""
     versions = [dict.fromkeys(plan[0], 0)]
     for before, now in pairwise(plan):
         last = versions[-1]
@@ -212,5 +218,5 @@ def _versions(plan: Sequence[Mapping[int, Box]]) -> list[dict[int, int]]:
 
 
 def _changed(versions: Sequence[Mapping[int, int]], index: int) -> list[int]:
-    """Uses whose box is another one than in the tile before."""
+    """Uses whose box differs from that of the tile before."""
     return [use for use, version in versions[index].items() if index == 0 or version != versions[index - 1][use]]

@@ -15,13 +15,13 @@ from delegraph_machines.fixed_point import quantized_multiplier, table_of
 __all__ = ["exponentials", "function_table", "limits_of", "multipliers", "output_integers", "scaled"]
 
 MULTIPLIER_BITS_OF_WIDE = 16
-"""Of an accumulator of 48 bits: TOSA 1.0, RESCALE with `scale32` false."""
+"""Bits of the multiplier of an accumulator of 48 bits: TOSA 1.0, RESCALE with `scale32` false."""
 
 
 def multipliers(scale: ArrayLike, wide: bool = False) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Multiplier and shift of each scale; of 15 bits and a sign for `wide` accumulators, which have 48 bits.
 
-    Raises `Unsupported` for a scale that there is none for.
+    Raises `Unsupported` for a scale without a multiplier.
     """
     try:
         multiplier, shift = quantized_multiplier(scale)
@@ -49,7 +49,7 @@ def limits_of(grid: Quantization) -> tuple[int, int, int]:
 
 
 def output_integers(scale: float, grid: Quantization) -> tuple[int, ...]:
-    """How accumulators whose unit is `scale` units of `grid` become codes of it."""
+    """The integers by which accumulators whose unit is `scale` units of `grid` become codes of `grid`."""
     return (*scaled(scale), *limits_of(grid))
 
 

@@ -1,10 +1,10 @@
-"""What lies between the graph and the tiles: values, strided views of them, and calls of kernels over an index space.
+"""The layer between the graph and the tiles: values, strided views of them, and calls of kernels over an index space.
 
     softmax(x.transpose(1, 2), -1)         x is [4, 8, 16] in memory
     KernelCall("softmax", space=(4, 16, 8), splits=(0, 1), uses=(x by strides (128, 1, 16), out by (128, 8, 1)))
 
-A view costs nothing: DMA fetches its rows. An operand's dim goes along one axis of the space, or along none and then is
-there as a whole in every tile.
+A view costs nothing: DMA fetches its rows. Each dim of an operand goes along one axis of the space, or along none: then
+every tile has it as a whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["KernelCall", "Use", "Value", "View", "dense_strides"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """A dense tensor in a memory. `content` gives what a constant holds; `source` is the number of an input."""
+    """A dense tensor in a memory. `content` returns a constant's elements; `source` is the number of an input."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -58,35 +58,37 @@ class View:
 
     @property
     def dtype(self) -> str:
-        """That of its elements."""
+        """The dtype of its elements."""
         return self.value.dtype
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is its value as it lies in memory."""
+        """Whether its elements are those of its value, in the order in which they lie in memory."""
         dense = dense_strides(self.shape)
         strides = zip(self.shape, self.strides, dense, strict=True)
         return (
             self.offset == 0
             and prod(self.shape) == prod(self.value.shape)
-            and all(size == 1 or stride == wanted for size, stride, wanted in strides)
+            and all(size == 1 or stride == expected for size, stride, expected in strides)
         )
 
     def array(self) -> NDArray[Any] | None:
-        """Its elements, if it is of a constant."""
+        """Its elements, if it is a view of a constant."""
         if self.value.content is None:
             return None
-        held = np.ascontiguousarray(self.value.content(), self.dtype).reshape(-1)[self.offset :]
-        return as_strided(held, self.shape, [stride * held.itemsize for stride in self.strides], writeable=False)
+        elements = np.ascontiguousarray(self.value.content(), self.dtype).reshape(-1)[self.offset :]
+        return as_strided(
+            elements, self.shape, [stride * elements.itemsize for stride in self.strides], writeable=False
+        )
 
     def permute(self, dims: Sequence[int]) -> View:
-        """Its dims in another order."""
+        """The view with its dims in another order."""
         rank = len(self.shape)
         order = [dim % rank for dim in dims]
         return replace(self, shape=tuple(self.shape[d] for d in order), strides=tuple(self.strides[d] for d in order))
 
     def move_last(self, dim: int) -> View:
-        """The same with `dim` behind all others."""
+        """The view with `dim` behind all others."""
         rank = len(self.shape)
         return self.permute([d for d in range(rank) if d != dim % rank] + [dim % rank])
 
@@ -100,18 +102,18 @@ class View:
         """Repeated along dims of size 1, and along new dims before the others."""
         new = len(shape) - len(self.shape)
         strides = [0] * new + [
-            stride if size == wanted else 0
-            for size, stride, wanted in zip(self.shape, self.strides, shape[new:], strict=True)
+            stride if size == new_size else 0
+            for size, stride, new_size in zip(self.shape, self.strides, shape[new:], strict=True)
         ]
         return replace(self, shape=tuple(shape), strides=tuple(strides))
 
     def reshape(self, shape: Sequence[int]) -> View | None:
-        """The same elements in another shape, if that is a view."""
+        """The same elements in another shape; None if that is no view."""
         strides = _reshaped(self.shape, self.strides, tuple(shape))
         return None if strides is None else replace(self, shape=tuple(shape), strides=strides)
 
     def on(self, grid: Quantization | None) -> View:
-        """The same as codes of `grid`."""
+        """The view as codes of `grid`."""
         return replace(self, grid=grid)
 
 
@@ -126,24 +128,26 @@ def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, 
     for size, stride in zip(shape, strides, strict=True):
         if size == 1:
             continue
+        # the dim before steps over exactly this one: both are one run
         if runs and runs[-1][1] == size * stride:
             runs[-1] = (runs[-1][0] * size, stride)
         else:
             runs.append((size, stride))
-    found: list[int] = []
+    new_strides: list[int] = []
     left, run = 1, iter(runs)
     stride = 1
     for size in new:
         if size == 1:
-            found.append(1)
+            new_strides.append(1)
             continue
+        # the run is used up; a new dim may not reach from one run into the next
         if left == 1:
             left, stride = next(run, (1, 1))
         if left % size:
             return None
         left //= size
-        found.append(left * stride)
-    return tuple(found)
+        new_strides.append(left * stride)
+    return tuple(new_strides)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,7 +160,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCall:
-    """A kernel over an index space, of which the axes in `splits` may be cut into tiles; the last use is written."""
+    """A kernel over an index space; the axes in `splits` may be cut into tiles; the last use is written."""
 
     kernel: str
     space: tuple[int, ...]
@@ -168,5 +172,5 @@ class KernelCall:
 
     @property
     def output(self) -> Use:
-        """What it writes."""
+        """The use that the call writes."""
         return self.uses[-1]

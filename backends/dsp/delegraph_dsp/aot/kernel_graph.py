@@ -1,7 +1,8 @@
-"""A partition's edge program -> kernel calls on values and views; by the same way, whether a node can go on the DSP.
+"""A partition's edge program -> kernel calls on values and views; the same conversion tells whether a node can go on
+the DSP.
 
-A value that is quantized is its codes: a dequantize call gives the same view, marked with its grid; what is computed
-from it is written on the grid that the quantize call behind it asks for, limited as the activation between them does.
+A quantized value is represented by its codes: a dequantize call becomes the same view, marked with its grid; a result
+is written on the grid of the quantize call behind it, limited by the activation between them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from delegraph_dsp.program import Operator
 __all__ = ["CODE_DTYPES", "MOVES", "TABLE", "KernelGraph", "Unsupported", "is_move"]
 
 TABLE: Final = ConverterTable("the DSP")
-"""What `converters/` fill: rows are `(graph, node, *schema arguments) -> View`, and raise `Unsupported`."""
+"""Filled by `converters/`: rows are `(graph, node, *schema arguments) -> View`, and raise `Unsupported`."""
 
 CODE_DTYPES: Final = {torch.int8: "int8", torch.int16: "int16"}
 
@@ -40,7 +41,7 @@ HALF: Final = "float16"
 
 
 class Unsupported(Exception):
-    """Why a converter cannot take a node."""
+    """The reason why a converter cannot take a node."""
 
 
 class KernelGraph(GraphConverter[View]):
@@ -59,7 +60,7 @@ class KernelGraph(GraphConverter[View]):
 
     @property
     def quantizations(self) -> Quantizations:
-        """What the integers of the program stand for."""
+        """The quantizations of the program's integers."""
         return Quantizations(self.constants)
 
     # ---- placeholders ------------------------------------------------------------------------------
@@ -86,17 +87,18 @@ class KernelGraph(GraphConverter[View]):
     # ---- calls -------------------------------------------------------------------------------------
 
     def call(self, node: Node) -> View | Sequence[View | None]:
-        """Through the table, or the handling of quantize and dequantize calls."""
-        found = quantize_call(node)
-        if found is None:
+        """Converted by the table, or here if it quantizes or dequantizes."""
+        quantization = quantize_call(node)
+        if quantization is None:
             return super().call(node)
-        return self._quantized(found) if found.quantizes else self._dequantized(found)
+        return self._quantized(quantization) if quantization.quantizes else self._dequantized(quantization)
 
     def _quantized(self, call: QuantizeCall) -> View:
         source, grid = self.value(call.source), self.quantizations.of_call(call)
         if grid is None:
             raise Unsupported("its scale and zero point are chosen at run time")
         if source.grid is not None:
+            # the operator before has written codes already
             return source if source.grid == grid else self.regrid(source, grid)
         if call.granularity is not Granularity.TENSOR or call.dtype not in CODE_DTYPES:
             raise Unsupported(f"quantizes to {call.dtype} {call.granularity.value} by {call.granularity.value}")
@@ -139,33 +141,33 @@ class KernelGraph(GraphConverter[View]):
         return view if view.dtype in CODE_DTYPES.values() else None
 
     def wanted(self, node: Node) -> Quantization | None:
-        """The grid on which the result of `node` is to be written, also if it is moved before; its limits are those of
-        the activation behind it."""
-        found = self.quantizations.wanted(node)
-        if found is None and len(node.users) == 1:
+        """The grid on which the result of `node` is to be written, also if it is moved before; limited by the
+        activation behind it."""
+        grid = self.quantizations.wanted(node)
+        if grid is None and len(node.users) == 1:
             follower = next(iter(node.users))
             limits = clamp_limits(follower)
             if limits is not None or is_move(follower):
-                found = self.wanted(follower)
-            if found is not None and limits is not None:
-                found = limited(found, *limits)
-        if found is None or found.dtype not in CODE_DTYPES or found.granularity is not Granularity.TENSOR:
+                grid = self.wanted(follower)
+            if grid is not None and limits is not None:
+                grid = limited(grid, *limits)
+        if grid is None or grid.dtype not in CODE_DTYPES or grid.granularity is not Granularity.TENSOR:
             return None
-        return found
+        return grid
 
     def grid_of(self, node: Node) -> Quantization:
         """As `wanted`. Raises `Unsupported` where there is none."""
-        found = self.wanted(node)
-        if found is None:
+        grid = self.wanted(node)
+        if grid is None:
             raise Unsupported("its inputs are quantized and its result is not")
-        return found
+        return grid
 
     def made(self, dtype: str, shape: Sequence[int], grid: Quantization | None = None) -> View:
-        """A value that a kernel is to write."""
+        """A value that a kernel will write."""
         return View.of(Value(dtype, tuple(shape)), grid)
 
     def on_grid(self, grid: Quantization, shape: Sequence[int]) -> View:
-        """A value of codes that a kernel is to write."""
+        """A value of codes that a kernel will write."""
         return self.made(CODE_DTYPES[grid.dtype], shape, grid)
 
     def add(
@@ -177,7 +179,7 @@ class KernelGraph(GraphConverter[View]):
         integers: Sequence[int] = (),
         reals: Sequence[float] = (),
     ) -> View:
-        """Call a kernel; what it writes."""
+        """Call a kernel; returns the value that it writes."""
         call = KernelCall(
             kernel, tuple(space), tuple(splits), tuple(uses), tuple(map(int, integers)), tuple(map(float, reals)),
             self._operator(),
@@ -194,7 +196,8 @@ class KernelGraph(GraphConverter[View]):
         reals: Sequence[float] = (),
         extras: Sequence[View] = (),
     ) -> View:
-        """Call a kernel on elements; `inputs` broadcast to `out`, `extras`, between them, are there as a whole."""
+        """Call a kernel on elements; `inputs` broadcast to `out`; `extras`, operands between them, are whole in each
+        tile."""
         rank = len(out.shape)
         uses = []
         for view in inputs:
@@ -206,7 +209,7 @@ class KernelGraph(GraphConverter[View]):
         return self.add(kernel, out.shape, range(rank), uses, integers, reals)
 
     def dense(self, view: View) -> View:
-        """The same elements, one after the other."""
+        """The same elements, densely in memory."""
         return view if view.is_whole else self.copy(view, self.made(view.dtype, view.shape, view.grid))
 
     def copy(self, view: View, out: View) -> View:
@@ -214,15 +217,15 @@ class KernelGraph(GraphConverter[View]):
         return self.pointwise("copy", [view], out)
 
     def reshaped(self, view: View, shape: Sequence[int]) -> View:
-        """The same elements in another shape, copied if need be."""
-        found = view.reshape(shape)
-        if found is None:
-            found = self.dense(view).reshape(shape)
-        assert found is not None
-        return found
+        """The same elements in another shape, copied if necessary."""
+        result = view.reshape(shape)
+        if result is None:
+            result = self.dense(view).reshape(shape)
+        assert result is not None
+        return result
 
     def regrid(self, view: View, grid: Quantization, out: View | None = None) -> View:
-        """Codes on another grid; into `out` if it is given."""
+        """Codes on another grid; into `out` if there is one."""
         from delegraph_dsp.aot.grids import output_integers
 
         assert view.grid is not None
@@ -231,14 +234,14 @@ class KernelGraph(GraphConverter[View]):
         return self.pointwise("rescale", [view], target, (int(view.grid.zero_point), *output_integers(scale, grid)))
 
     def finished(self, view: View, node: Node, others: Sequence[Value]) -> Value:
-        """The value of an output of the partition, in memory of its own and of the dtype that `node` has there."""
+        """The value of an output of the partition, in memory of its own and with the dtype of `node`."""
         dtype = str(numpy_dtype(node.meta["val"].dtype))
         if dtype in ("float32", "float16") and view.grid is not None:
             view = self.as_real(view, dtype)
         if dtype != view.dtype:
             view = self.pointwise("convert", [view], self.made(dtype, view.shape))
-        made = view.value.is_made and view.is_whole and view.value not in others
-        return view.value if made else self.copy(view, self.made(view.dtype, view.shape)).value
+        is_own = view.value.is_made and view.is_whole and view.value not in others
+        return view.value if is_own else self.copy(view, self.made(view.dtype, view.shape)).value
 
     def _as_half(self, view: View) -> View:
         if view.dtype != "float32" or not self.half_for_float:
@@ -268,6 +271,6 @@ def is_move(node: Node) -> bool:
 
 
 def limited(grid: Quantization, low: float, high: float) -> Quantization:
-    """The same grid with codes from that of `low` to that of `high` alone."""
+    """The grid with its codes limited to those of `low` to `high`."""
     codes = grid.quantize(np.array([low, high], np.float32)).astype(int)
     return Quantization(grid.scale, grid.zero_point, int(codes[0]), int(codes[1]), grid.dtype)

@@ -1,8 +1,8 @@
-"""A kernel and the shapes of a tile -> its loops: instructions of one iteration, and how many iterations there are.
+"""A kernel and the shapes of a tile -> its loops: the instructions of an iteration, and the number of iterations.
 
-Each loop goes over vectors of 128 bytes (or what the device has). Integers are widened to words of 32 bits, multiplied,
-rounded and packed again; sums of float16 run in words. What the loops compute is written down in `runtime/kernels`:
-these are what the same costs on the machine.
+Each loop goes over vectors of 128 bytes (or the device's width). Integers are widened to words of 32 bits, multiplied,
+rounded and packed again; sums of float16 run in words. `runtime/kernels` computes the results: these loops only give
+their cost on the machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Loops: TypeAlias = list[tuple[Body, int]]
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a launch works on: shapes and dtypes of its operands, its integers, the bytes of a vector."""
+    """The operands of a launch: their shapes and dtypes, its integers, the bytes of a vector."""
 
     kernel: str
     shapes: tuple[tuple[int, ...], ...]
@@ -32,71 +32,71 @@ class Tile:
     vector_nbytes: int
 
     def vectors(self, operand: int = -1) -> int:
-        """How many vectors the operand takes."""
+        """The number of vectors of an operand."""
         return self.vectors_of(prod(self.shapes[operand]), self.dtypes[operand])
 
     def vectors_of(self, count: int, dtype: str) -> int:
-        """How many vectors `count` elements take."""
+        """The number of vectors of `count` elements."""
         return -(-count * ITEM_NBYTES[dtype] // self.vector_nbytes)
 
     def rows(self) -> tuple[int, int]:
-        """How many rows the first operand has, and vectors a row."""
+        """The number of rows of the first operand, and of vectors in a row."""
         shape = self.shapes[0]
         return prod(shape[:-1]), self.vectors_of(shape[-1], self.dtypes[0])
 
 
 class Writer:
-    """Writes a body, an instruction after the other; registers are new numbers."""
+    """Writes a body, one instruction after the other; registers are numbered on."""
 
     def __init__(self) -> None:
         self.body: list[Instruction] = []
         self._registers = 0
 
     def new(self) -> int:
-        """A register."""
+        """A new register."""
         self._registers += 1
         return self._registers - 1
 
     def load(self, stream: int) -> int:
-        """The next vector of an operand."""
+        """Load the next vector of an operand."""
         target = self.new()
         self.body.append(Instruction(CODES["vload"], target, (), stream))
         return target
 
     def store(self, stream: int, source: int) -> None:
-        """The next vector of an operand."""
+        """Store the next vector of an operand."""
         self.body.append(Instruction(CODES["vstore"], -1, (source,), stream))
 
     def op(self, name: str, *sources: int, into: int | None = None) -> int:
-        """An instruction and its result, in a register of its own or in `into`."""
+        """Add an instruction; its result, in a new register or in `into`."""
         target = self.new() if into is None else into
         self.body.append(Instruction(CODES[name], target, sources))
         return target
 
     def chain(self, names: str, value: int) -> int:
-        """Instructions that each take what the one before gave."""
+        """Instructions that each read the result of the one before."""
         for name in names.split():
             value = self.op(name, value)
         return value
 
     def widen(self, value: int, dtype: str) -> list[int]:
-        """A vector of codes as words: four of int8, two of int16."""
+        """A vector of codes as words: four vectors of int8, two of int16."""
         halves = [value] if dtype == "int16" else [self.op("vunpack", value) for _ in range(2)]
         return [self.op("vunpack", half) for half in halves for _ in range(2)]
 
     def pack(self, words: Sequence[int]) -> int:
-        """Words to one vector of codes."""
+        """Words packed to one vector of codes."""
         left = list(words)
         while len(left) > 1:
             left = [self.op("vpack", a, b) for a, b in zip(left[::2], left[1::2], strict=True)]
         return left[0]
 
     def rescale(self, word: int) -> int:
-        """Times a multiplier, shifted, rounded."""
+        """A word times a multiplier, shifted and rounded."""
         return self.chain("vmpyw vround", word)
 
     def requantize(self, words: Sequence[int]) -> int:
-        """Words to codes of another grid: rescaled, moved, limited, packed."""
+        """Words as codes of another grid: rescaled, moved by the zero point, limited, packed."""
         return self.pack([self.chain("vmpyw vround vaddw vmaxw vmaxw", word) for word in words])
 
 
@@ -109,9 +109,9 @@ def _body(write: Callable[[Writer], None]) -> Body:
 # ---- elements -----------------------------------------------------------------------------------------------------
 
 EXP: Final = "vmpyf vround vaddf vlut vmpyf vaddf vmpyf vaddf vshift"
-"""Range reduction, a polynomial whose coefficients a table gives, the exponent put back."""
+"""Range reduction, a polynomial with coefficients from a table, the exponent put back."""
 NEWTON: Final = "vlut vmpyf vaddf vmpyf vmpyf vaddf vmpyf"
-"""A first guess from a table, two steps."""
+"""A first approximation from a table, two steps of Newton's method."""
 EXP_WORDS: Final = EXP.replace("vmpyf", "vmpysf").replace("vaddf", "vaddsf")
 _SIMPLE: Final = frozenset({"abs", "neg", "relu", "floor", "ceil"})
 _ROOTS: Final = frozenset({"sqrt", "rsqrt", "reciprocal"})
@@ -165,7 +165,7 @@ def _where(tile: Tile) -> Loops:
 def _table(tile: Tile) -> Loops:
     def write8(w: Writer) -> None:
         x, result = w.load(0), 0
-        for part in range(8):  # 32 entries each
+        for part in range(8):  # a lookup has 32 entries
             result = w.op("vlut", x) if part == 0 else w.op("vlut", x, result)
         w.store(2, result)
 
@@ -217,7 +217,7 @@ ROWS: Final = 4
 
 
 def _matmul(tile: Tile) -> Loops:
-    """A step of k: a vector of the right operand, times an element of four rows, to eight sums of words."""
+    """A step of k: a vector of the right operand, times an element of four rows, into eight sums of words."""
 
     def step(w: Writer) -> None:
         sums = [w.new() for _ in range(2 * ROWS)]
@@ -225,6 +225,7 @@ def _matmul(tile: Tile) -> Loops:
         a = w.load(0)
         for row in range(ROWS):
             product = w.op("vmpyf", w.op("vsplat", a), b)
+            # a product of halves fills two vectors of words
             for half in range(2):
                 w.op("vaddsf", sums[2 * row + half], product, into=sums[2 * row + half])
 
@@ -255,7 +256,7 @@ def _matmul_int(tile: Tile) -> Loops:
 
 
 def _blocks(tile: Tile, nbytes: int) -> tuple[int, int]:
-    """Rows of the output, of all batches, and vectors of its columns, as so many bytes each."""
+    """Rows of the output, of all batches, and vectors of its columns with elements of `nbytes` bytes."""
     out = tile.shapes[-1]
     return prod(out[:-1]), -(-out[-1] * nbytes // tile.vector_nbytes)
 
@@ -275,7 +276,7 @@ def _across(name: str) -> Body:
 
 
 def _accumulate(words: int, before: str, add: str) -> Body:
-    """Each vector of a row, as `words` vectors, through `before`, into a sum."""
+    """Each vector of a row, as `words` vectors, through `before`, added to a sum."""
 
     def write(w: Writer) -> None:
         sums = [w.new() for _ in range(words)]
@@ -309,6 +310,7 @@ def _softmax_int(tile: Tile) -> Loops:
 
     def look_up(w: Writer, word: int) -> int:
         result = w.op("vlut", word)
+        # a lookup has 32 entries: 256 take eight of them, the two tables of int16 sixteen
         for _ in range(tables - 1):
             result = w.op("vlut", word, result)
         return result

@@ -1,8 +1,8 @@
 """A partition's edge program -> the blob that `delegraph_dsp.runtime` executes, pass by pass.
 
 KernelGraph      nodes -> kernel calls on values and views
-place_calls      kernel calls -> blocks, what stays in the TCM, places
-sharing          which partitions have constants in common
+place_calls      kernel calls -> blocks, values that stay in the TCM, places
+sharing          the constants that partitions share
 emit             these -> transfers, waits, launches with their scheduled loops
 pack             program -> bytes
 """
@@ -40,14 +40,14 @@ DEVICE: Final = "device"
 """The compile spec with the description of the device, as TOML."""
 
 DTYPE: Final = "dtype"
-"""The compile spec that says what float32 is computed as."""
+"""The compile spec with the dtype in which float32 is computed."""
 
 assert converters.TABLE is KernelGraph.table
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What the passes before emission made of one. `outputs` have the shapes that they have for the caller."""
+    """A partition after the passes before emission. `outputs` have the caller's shapes."""
 
     graph: KernelGraph
     outputs: tuple[tuple[Value, tuple[int, ...]], ...]
@@ -55,7 +55,7 @@ class Partition:
     device: Device
 
     def emitted(self, pool: RegionPool) -> Compiled:
-        """With its program, whose constants are in `pool`."""
+        """The partition with its program, whose constants are in `pool`."""
         graph = self.graph
         program = emit(graph.calls, self.placed, graph.inputs, self.outputs, graph.operators, self.device, pool)
         return Compiled(graph, self.placed, program)
@@ -63,14 +63,14 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What each pass made of a partition."""
+    """The results of all passes for a partition."""
 
     graph: KernelGraph
     placed: Placed
     program: Program
 
     def reading(self, pool: RegionPool) -> Compiled:
-        """The same with the constants of all that share `pool`."""
+        """The same, reading the constants of all partitions that share `pool`."""
         constants, *regions = self.program.regions
         whole = replace(constants, nbytes=len(pool.content))
         content = bytes(pool.content)
@@ -78,7 +78,7 @@ class Compiled:
         return replace(self, program=program)
 
     def result(self, named: NamedDataStoreOutput | None = None) -> PreprocessResult:
-        """The blob; what each pass made of the partition is in its `_delegate_info_meta`, by name."""
+        """The blob; the passes' results are in its `_delegate_info_meta`, by name."""
         validate(self.program)
         handles = {number: handles for number, handles in enumerate(self.graph.handles) if handles}
         texts = {
@@ -92,8 +92,8 @@ class Compiled:
 def placed_partition(program: ExportedProgram, device: Device, half_for_float: bool = False) -> Partition:
     """Run the passes before emission, for a device.
 
-    Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, and `PreprocessError` for one
-    that the device's memory is too small for.
+    Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, and `PreprocessError` for a
+    node for which the device's memory is too small.
     """
     graph = KernelGraph(half_for_float)
     try:
@@ -130,7 +130,7 @@ class DspLowering(BackendDetails):
         edge_programs: dict[str, list[ExportedProgram]],
         compile_specs: dict[str, list[list[CompileSpec]]],
     ) -> dict[str, list[PreprocessResult]]:
-        """As `preprocess`, but the constants of partitions that have some in common go into the named data, once."""
+        """As `preprocess`, but partitions with common constants have theirs in the named data, once."""
         partitions = {
             method: [
                 placed_partition(program, *settings(specs))
@@ -138,7 +138,7 @@ class DspLowering(BackendDetails):
             ]
             for method, programs in edge_programs.items()
         }
-        everything = [partition for found in partitions.values() for partition in found]
+        everything = [partition for of_method in partitions.values() for partition in of_method]
         shares = sharing([digests(partition.graph.calls) for partition in everything])
         pool = RegionPool(BACKEND_ID, WORD)
         emitted = [
@@ -153,11 +153,11 @@ class DspLowering(BackendDetails):
             compiled.reading(pool).result(named) if shared else compiled.result()
             for compiled, shared in zip(emitted, shares, strict=True)
         )
-        return {method: [next(results) for _ in found] for method, found in partitions.items()}
+        return {method: [next(results) for _ in of_method] for method, of_method in partitions.items()}
 
 
 def settings(compile_specs: Sequence[CompileSpec]) -> tuple[Device, bool]:
-    """The device, and whether float32 is computed as float16; the defaults where nothing is said."""
+    """The device, and whether float32 is computed as float16; defaults where the specs say nothing."""
     said = {spec.key: bytes(spec.value).decode() for spec in compile_specs}
     device = device_of(said[DEVICE], "compile spec 'device'") if DEVICE in said else device_named(DEFAULT_DEVICE)
     return device, said.get(DTYPE) == "float16"

@@ -1,6 +1,6 @@
-"""The partitioner that users name "dsp": takes every node whose kernels can be made and whose tiles fit in the TCM.
+"""The partitioner that users name "dsp": takes every node that has kernels and whose tiles fit in the TCM.
 
-Whether a node can go is found by converting it, alone, as the compiler will: what it says is what it does.
+A node is tried by converting it alone, as the compiler will: the answer is the compiler's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from delegraph_partitioners import CapabilityBasedPartitioner
 __all__ = ["DspPartitioner", "Support", "dsp_partitioner"]
 
 MOST_DIMS = 7
-"""Of a tensor: a kernel's space has one axis more."""
+"""The most dims of a tensor: a kernel's space has one axis more."""
 
 
 def dsp_partitioner(
@@ -51,11 +51,11 @@ def dsp_partitioner(
 ) -> Partitioner:
     """A partitioner for `DspBackend`.
 
-    `device` is a preset, or the path of a TOML file that describes one; `tcm_nbytes` takes the place of the size of its
-    memory. With `dtype="float16"` what is float32 is computed as float16; without, it is left. A delegate is made of
-    `minimum_nodes` and more.
+    `device` is a preset, or the path of a TOML file that describes one; `tcm_nbytes` replaces the size of its memory.
+    With `dtype="float16"` float32 is computed as float16; without, it is left. A delegate has at least `minimum_nodes`
+    calls.
 
-    Raises `InvalidArgument` for a device that there is not, or another dtype.
+    Raises `InvalidArgument` for an unknown device, or another dtype.
     """
     if dtype not in (None, "float16"):
         raise InvalidArgument(f"dtype is {dtype!r}; what is float32 can be computed as 'float16', or be left")
@@ -70,13 +70,13 @@ class DspPartitioner(Partitioner):
         self._device, self._half_for_float, self._minimum_nodes = device, half_for_float, minimum_nodes
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
-        """Tag what the DSP takes, with a reason for each node that it leaves."""
+        """Tag the nodes that the DSP takes, with a reason for each node that it leaves."""
         return self._partitioner(exported_program).partition(exported_program)
 
     def ops_to_not_decompose(
         self, ep: ExportedProgram
     ) -> tuple[list[torch._ops.OpOverload], Callable[[Node], bool] | None]:
-        """The operators that there are kernels for, where they can be taken."""
+        """The operators with kernels, where they can be taken."""
         return self._partitioner(ep).ops_to_not_decompose(ep)
 
     def _partitioner(self, program: ExportedProgram) -> CapabilityBasedPartitioner:
@@ -88,8 +88,8 @@ class DspPartitioner(Partitioner):
 
 
 class WholeCalls(CapabilityBasedPartitioner):
-    """Cuts a graph where codes are, or values that no grid belongs to: what stands for codes in float between a
-    dequantize call and a quantize call is read in the partition that it is made in."""
+    """Cuts a graph at codes, or at values without a grid: a float between a dequantize call and a quantize call is read
+    in the partition in which it is computed."""
 
     def __init__(self, support: Support, specs: Sequence[CompileSpec], minimum_nodes: int) -> None:
         super().__init__(
@@ -98,11 +98,12 @@ class WholeCalls(CapabilityBasedPartitioner):
         self._codes = support
 
     def units(self, graph: Graph) -> Sequence[Sequence[Node]]:
-        """What stands for codes with its only reader, and what quantizes a value with what makes it."""
+        """Each dequantize call with its only reader, and each quantize call with the call before it."""
         return [nodes for _, nodes in condensed_order(graph, self._last)]
 
     def groups(self, graph: Graph) -> tuple[list[list[Node]], dict[Node, str]]:
-        """As `CapabilityBasedPartitioner`; what several calls read is in the partition of them all, or left."""
+        """As `CapabilityBasedPartitioner`; a value that several calls read is in the partition of all of them, or
+        left."""
         while True:
             groups, reasons = super().groups(graph)
             torn = self._torn(groups)
@@ -111,7 +112,7 @@ class WholeCalls(CapabilityBasedPartitioner):
             self._codes.leave(torn)
 
     def _last(self, node: Node) -> Node:
-        """The last call of those that `node` is taken with: they converge, so that no cycle can arise."""
+        """The last of the calls with which `node` is taken: they converge, so that no cycle can arise."""
         source = _producer(node)
         if source is not node and not (self._stands_for_codes(source) and len(source.users) == 1):
             return source
@@ -129,7 +130,7 @@ class WholeCalls(CapabilityBasedPartitioner):
         return node.op == "call_function" and self._codes(_producer(node)) is None
 
     def _torn(self, groups: Sequence[Sequence[Node]]) -> dict[Node, str]:
-        """The calls that would read from another partition, in float, what stands for codes there."""
+        """The calls that would read a float that represents codes from another partition."""
         group_of = {node: number for number, group in enumerate(groups) for node in group}
         return {
             user: f"its input {node.name} stands for codes in another partition"
@@ -141,7 +142,7 @@ class WholeCalls(CapabilityBasedPartitioner):
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """Why a node of a program is left, or None."""
+    """Returns the reason why a node of a program is left, or None."""
 
     device: Device
     half_for_float: bool
@@ -153,23 +154,23 @@ class Support:
 
     @classmethod
     def of(cls, program: ExportedProgram, device: Device, half_for_float: bool = False) -> Support:
-        """For the nodes of `program`, and of what lowering makes of it: weights are known by their placeholders' names,
-        for it asks about nodes of graphs of its own. What bodies of control flow are given is not, by whatever name."""
-        held = Constants.of(program).tensors
+        """Answers for the nodes of `program`, and of the graphs that lowering derives from it: weights are known by the
+        names of their placeholders. The arguments of control-flow bodies are not known, whatever their names."""
+        tensors = Constants.of(program).tensors
         bodies = frozenset(part.graph for path, part in graph_modules(program.graph_module) if path)
-        return cls(device, half_for_float, {node.name: tensor for node, tensor in held.items()}, bodies)
+        return cls(device, half_for_float, {node.name: tensor for node, tensor in tensors.items()}, bodies)
 
     def constants(self, graph: Graph) -> Constants:
-        """What is known of the nodes of a graph."""
+        """The known contents of the nodes of a graph."""
         if graph not in self._constants:
-            given = [] if graph in self.bodies else graph.find_nodes(op="placeholder")
-            named = {node: self.tensors.get(node.name) for node in given}
+            placeholders = [] if graph in self.bodies else graph.find_nodes(op="placeholder")
+            named = {node: self.tensors.get(node.name) for node in placeholders}
             self._constants[graph] = Constants({node: tensor for node, tensor in named.items() if tensor is not None})
         return self._constants[graph]
 
     def __call__(self, node: Node) -> str | None:
-        """Checks in order: quantize and dequantize calls go with what is behind or before them; shapes; dtypes; what
-        the converter says; the TCM."""
+        """Checks in order: quantize and dequantize calls go with the calls behind or before them; shapes; dtypes; the
+        converter; the TCM."""
         call = quantize_call(node)
         if call is None:
             return self._operator(node)
@@ -185,24 +186,24 @@ class Support:
         return None if node.users else "is read by nobody"
 
     def leave(self, reasons: Mapping[Node, str]) -> None:
-        """From here on say these reasons, and what follows from them for others."""
+        """Give these reasons from now on, and those that follow from them for other nodes."""
         self._left.update(reasons)
         self._known.clear()
 
     def _changes_grid(self, node: Node) -> bool:
-        """Whether it quantizes what a kernel's codes were dequantized to: they go to another grid."""
+        """Whether `node` quantizes codes that a kernel's dequantize call made floats: they go to another grid."""
         call = quantize_call(node)
         before = None if call is None or not call.quantizes or node in self._left else quantize_call(call.source)
         if call is None or before is None or before.quantizes or quantize_call(before.source) is None:
             return False
         grids = Quantizations(self.constants(node.graph))
-        known = [grids.of_call(one) for one in (call, before)]
+        known = [grids.of_call(each) for each in (call, before)]
         return all(
             grid is not None and grid.granularity is Granularity.TENSOR and grid.dtype in CODE_DTYPES for grid in known
         )
 
     def _operator(self, node: Node) -> str | None:
-        """Of an operator with what goes into it, by itself."""
+        """The reason of an operator by itself, with its inputs."""
         if node.op != "call_function" or quantize_call(node) is not None:
             return "is not an operator of the DSP"
         if node not in self._known:
@@ -210,8 +211,8 @@ class Support:
         return self._known[node]
 
     def _input_reason(self, node: Node) -> str | None:
-        """Whether its inputs come as its kernel is to read them: dequantize calls go to the DSP, and so does what is
-        written on a grid."""
+        """The reason why an input does not come as the kernel reads it: dequantize calls go to the DSP, and so do
+        results on a grid."""
         for source in map(_producer, node.all_input_nodes):
             call = quantize_call(source)
             if call is not None and not call.quantizes and self._read_elsewhere(source):
@@ -221,9 +222,9 @@ class Support:
         return None
 
     def _reader_reason(self, node: Node) -> str | None:
-        """Whether what is only moved is read by kernels, if it is codes with scales by channel, which may not leave."""
+        """The reason why codes with scales by channel that are only moved are left: kernels must read them."""
         if not is_move(node) or (_first_result(node).dtype == torch.float32 and not self.half_for_float):
-            return None  # what is float32 is written on a grid, or not taken
+            return None  # a float32 result is on a grid, or not taken
         grid = _Alone(self.constants(node.graph), self.half_for_float).grid_behind(node)
         if grid is None or grid.granularity is Granularity.TENSOR:
             return None
@@ -231,7 +232,7 @@ class Support:
         return "is a quantized weight that is read where the DSP does not compute" if elsewhere else None
 
     def comes_as_codes(self, source: Node) -> bool:
-        """Whether a value that is float in the graph is codes on the DSP."""
+        """Whether a float value of the graph is represented by codes on the DSP."""
         is_float = source.op == "call_function" and _first_result(source).dtype == torch.float32
         return is_float and _Alone(self.constants(source.graph), self.half_for_float).grid_behind(source) is not None
 
@@ -257,7 +258,7 @@ class Support:
         return None
 
     def _is_quantized(self, node: Node) -> bool:
-        """Whether it is written on a grid, or reads from one; what is missing of it the converter says."""
+        """Whether `node` is written on a grid, or reads from one; the converter checks the rest."""
         graph = _Alone(self.constants(node.graph), self.half_for_float)
         return graph.wanted(node) is not None or any(graph.grid_behind(s) is not None for s in node.all_input_nodes)
 
@@ -265,8 +266,8 @@ class Support:
         converted = self._converted(node)
         if isinstance(converted, str):
             return converted
-        graph, made = converted
-        if not self.half_for_float and (self._left_in_float(node, made) or not graph.is_written_on_a_grid(node)):
+        graph, result = converted
+        if not self.half_for_float and (self._left_in_float(node, result) or not graph.is_written_on_a_grid(node)):
             return "its inputs are quantized and its result is not"
         largest = max(graph.calls, key=smallest_footprint, default=None)
         if largest is not None and smallest_footprint(largest) > self.device.tcm_nbytes:
@@ -277,7 +278,7 @@ class Support:
         return None
 
     def _converted(self, node: Node) -> str | tuple[_Alone, View | Sequence[View | None]]:
-        """What a call becomes by itself; or why it cannot be converted."""
+        """The conversion of a call by itself; or the reason why it cannot be converted."""
         graph = _Alone(self.constants(node.graph), self.half_for_float)
         try:
             graph.node = node
@@ -285,14 +286,14 @@ class Support:
         except Unsupported as reason:
             return str(reason)
 
-    def _left_in_float(self, node: Node, made: View | Sequence[View | None]) -> bool:
-        """Whether a float32 result would be computed as float16 without anybody having asked for it."""
-        first = made if isinstance(made, View) else made[0]
+    def _left_in_float(self, node: Node, result: View | Sequence[View | None]) -> bool:
+        """Whether a float32 result would be computed as float16 although nobody asked for it."""
+        first = result if isinstance(result, View) else result[0]
         return _first_result(node).dtype == torch.float32 and first is not None and first.grid is None
 
 
 class _Alone(KernelGraph):
-    """Converts one node, whose inputs are values as they would come."""
+    """Converts one node, whose inputs are values as other calls would leave them."""
 
     def __init__(self, constants: Constants, half_for_float: bool) -> None:
         super().__init__(half_for_float)
@@ -303,11 +304,11 @@ class _Alone(KernelGraph):
             return self.number(argument)
         if argument not in self.values:
             self.values[argument] = self._as_it_comes(argument)
-        found: View = self.values[argument]  # type: ignore[assignment]
-        return found
+        view: View = self.values[argument]  # type: ignore[assignment]
+        return view
 
     def is_written_on_a_grid(self, node: Node) -> bool:
-        """Whether a float32 result is."""
+        """Whether a float32 result is written on a grid."""
         value = node.meta["val"]
         return not isinstance(value, torch.Tensor) or value.dtype != torch.float32 or self.wanted(node) is not None
 
@@ -324,18 +325,18 @@ class _Alone(KernelGraph):
         return View.of(Value(name, tuple(tensor.shape), source=0), grid)
 
     def grid_behind(self, node: Node) -> Any:
-        """The grid of the codes that will stand for `node`: of a dequantize call, also if it was moved; of an operator
-        whose result is written on one, behind an activation or moves."""
+        """The grid of the codes that will represent `node`: that of a dequantize call, also if moved; or that on which
+        an operator's result is written, behind an activation or moves."""
         node = _producer(node)
-        found = self.quantizations.of(node)
-        if found is None and node.op == "call_function" and quantize_call(node) is None:
+        grid = self.quantizations.of(node)
+        if grid is None and node.op == "call_function" and quantize_call(node) is None:
             source = node.args[0] if is_move(node) else None
-            found = self.wanted(node) if source is None else self.grid_behind(source)  # type: ignore[arg-type]
-        return found
+            grid = self.wanted(node) if source is None else self.grid_behind(source)  # type: ignore[arg-type]
+        return grid
 
 
 def _producer(node: Node) -> Node:
-    """The call that gives `node`, which may be an element of its results."""
+    """The call whose result `node` is, or of whose results it is an element."""
     return node.args[0] if node.target is operator.getitem else node  # type: ignore[return-value]
 
 

@@ -1,10 +1,10 @@
-"""Kernel calls in order -> for each its block, and which values stay in the TCM from one call to the next.
+"""Kernel calls in order -> a block for each, and the values that stay in the TCM from one call to the next.
 
-What kernels make stays as long as it is needed where there is room. Where a call's buffers do not fit beside what
-stays, the largest of that is spilled: it lives in outer memory, and costs DMA. The memory planners then give every
-buffer its place; what fits by its size and not by its place is spilled as well.
+Kernels' results stay as long as they are needed where there is room. Where a call's buffers do not fit beside them, the
+largest is spilled: it lives in outer memory, and costs DMA. The memory planners then give every buffer its place; if
+gaps between buffers take too much, values are spilled as well.
 
-In what is left, buffers live one call longer: what a call reads first is fetched while the call before computes.
+In the remaining room, buffers live one call longer: a call's first operands are fetched while the call before computes.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from delegraph_machines.scratch import place
 __all__ = ["Placed", "place_calls"]
 
 RESERVE: Final = 4
-"""A call that would like more than this part of the TCM for its buffers gets at least this part."""
+"""A call whose buffers would take more than this part of the TCM gets at least this part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """`blocks` by call; `resident`: where values that stay in the TCM begin; `buffers`: where those of each use of each
-    call do; `ahead`: the uses of each call whose first buffer is filled during the call before; `spilled`: values that
-    kernels make and that live in outer memory. `nbytes` of TCM are taken in all, of which `lower_bound` is what no
-    placement could do without."""
+    """`blocks` by call; `resident`: the places of values that stay in the TCM; `buffers`: the places of each use of
+    each call; `ahead`: the uses of each call whose first buffer is filled during the call before; `spilled`: results of
+    kernels that live in outer memory. `nbytes` is the TCM in use, `lower_bound` the least of any placement."""
 
     blocks: tuple[Block, ...]
     resident: Mapping[Value, int]
@@ -45,7 +44,7 @@ class Placed:
 
 
 def place_calls(calls: Sequence[KernelCall], outputs: Sequence[Value], device: Device) -> Placed:
-    """Choose blocks and places. Raises `PreprocessError` for a call that the TCM is too small for."""
+    """Choose blocks and places. Raises `PreprocessError` for a call for which the TCM is too small."""
     lives = _lifetimes(calls, outputs)
     staying = set(lives)
     while True:
@@ -54,6 +53,7 @@ def place_calls(calls: Sequence[KernelCall], outputs: Sequence[Value], device: D
         placement = place(lifetimes, ALIGNMENT)
         if placement.nbytes <= device.tcm_nbytes or not staying:
             break
+        # all fit by size, and gaps between them take too much: other blocks may fit beside fewer values
         staying.discard(max(staying, key=lambda value: (_nbytes(value), lives[value])))
     if placement.nbytes > device.tcm_nbytes:
         raise PreprocessError(f"buffers of {placement.nbytes} bytes do not fit in {device.tcm_nbytes} bytes of TCM")
@@ -63,7 +63,8 @@ def place_calls(calls: Sequence[KernelCall], outputs: Sequence[Value], device: D
         placement = place(lifetimes, ALIGNMENT)
         if placement.nbytes <= device.tcm_nbytes or not ahead:
             break
-        largest = sorted(ahead, key=lambda one: (-_nbytes(calls[one[0]].uses[one[1]].view.value), one))
+        largest = sorted(ahead, key=lambda item: (-_nbytes(calls[item[0]].uses[item[1]].view.value), item))
+        # a quarter at a time, so that few placements are computed
         ahead -= set(largest[: -(-len(largest) // 4)])
     resident: dict[Value, int] = {}
     buffers: list[dict[int, tuple[int, ...]]] = [{} for _ in calls]
@@ -77,8 +78,8 @@ def place_calls(calls: Sequence[KernelCall], outputs: Sequence[Value], device: D
     early: list[set[int]] = [set() for _ in calls]
     for call, use in ahead:
         early[call].add(use)
-    found = tuple(map(frozenset, early))
-    return Placed(tuple(blocks), resident, tuple(buffers), found, spilled, placement.nbytes, placement.lower_bound)
+    uses_ahead = tuple(map(frozenset, early))
+    return Placed(tuple(blocks), resident, tuple(buffers), uses_ahead, spilled, placement.nbytes, placement.lower_bound)
 
 
 def _nbytes(value: Value) -> int:
@@ -86,7 +87,7 @@ def _nbytes(value: Value) -> int:
 
 
 def _lifetimes(calls: Sequence[KernelCall], outputs: Sequence[Value]) -> dict[Value, tuple[int, int]]:
-    """Values that kernels make for other kernels -> the first and the last call that touches each."""
+    """Values between kernels -> the first and the last call that touches each."""
     written = set(outputs)
     lives: dict[Value, tuple[int, int]] = {}
     for number, call in enumerate(calls):
@@ -100,7 +101,7 @@ def _lifetimes(calls: Sequence[KernelCall], outputs: Sequence[Value]) -> dict[Va
 def _blocks(
     calls: Sequence[KernelCall], lives: Mapping[Value, tuple[int, int]], staying: set[Value], device: Device
 ) -> list[Block]:
-    """A block for each call beside what stays; takes out of `staying` what is in the way."""
+    """A block for each call beside the staying values; removes values from `staying` that leave no room."""
     begun: list[list[Value]] = [[] for _ in calls]
     for value, (first, _) in lives.items():
         begun[first].append(value)
@@ -119,11 +120,12 @@ def _block(
     staying: set[Value],
     device: Device,
 ) -> Block:
-    """A block for a call beside what is `live` of what stays."""
+    """A block for a call beside the `live` values, which are spilled as necessary."""
     while True:
         free = device.tcm_nbytes - sum(map(_nbytes, live))
-        wanted = min(footprint(call, call.space, staying.__contains__), device.tcm_nbytes // RESERVE)
-        block = choose_block(call, free, staying.__contains__, device) if free >= wanted else None
+        # tiny blocks beside many values would cost more launches and transfers than spilling one of these
+        least = min(footprint(call, call.space, staying.__contains__), device.tcm_nbytes // RESERVE)
+        block = choose_block(call, free, staying.__contains__, device) if free >= least else None
         if block is not None:
             return block
         if not live:
@@ -143,8 +145,8 @@ def _buffers(
     staying: set[Value],
     ahead: set[tuple[int, int]],
 ) -> tuple[list[Lifetime], list[Value | tuple[int, int]]]:
-    """What needs a place, and whose it is: a value, or the use of a call, twice if it changes. The first buffer of a
-    use that is `ahead` is needed from the call before on."""
+    """The lifetimes of buffers and their owners: a value, or the use of a call, with two buffers if it changes. The
+    first buffer of a use that is `ahead` lives from the call before on."""
     lifetimes: list[Lifetime] = []
     owners: list[Value | tuple[int, int]] = []
     for value in lives:
@@ -155,6 +157,7 @@ def _buffers(
         tile = tuple((0, size) for size in block.sizes)
         for index, use in enumerate(call.uses):
             if use.view.value not in staying:
+                # the next part is loaded into the second buffer while the kernel reads the first
                 for copy in range(2 if changes(use, call, block) else 1):
                     nbytes = max(box_nbytes(use.view, box_of(use, tile)), 1)
                     first = number - (copy == 0 and (number, index) in ahead)
@@ -169,27 +172,28 @@ def _ahead(
     owners: Sequence[Value | tuple[int, int]],
     device: Device,
 ) -> set[tuple[int, int]]:
-    """Uses (call, number) whose first tile may come during the call before, by what there is room for: operands that
+    """Uses (call, number) whose first tile may be loaded during the call before, as far as there is room: operands that
     the call before does not write."""
     free: list[int] = [device.tcm_nbytes] * len(calls)
-    for one in lifetimes:
-        for number in range(one.first, one.last + 1):
-            free[number] -= -(-one.nbytes // ALIGNMENT) * ALIGNMENT
-    found: set[tuple[int, int]] = set()
-    for one, owner in zip(lifetimes, owners, strict=True):
-        if isinstance(owner, Value) or owner[0] == 0 or owner in found:
+    for lifetime in lifetimes:
+        for number in range(lifetime.first, lifetime.last + 1):
+            free[number] -= -(-lifetime.nbytes // ALIGNMENT) * ALIGNMENT
+    ahead: set[tuple[int, int]] = set()
+    for lifetime, owner in zip(lifetimes, owners, strict=True):
+        if isinstance(owner, Value) or owner[0] == 0 or owner in ahead:
             continue
         number, index = owner
         use, before = calls[number].uses[index], calls[number - 1]
+        # an output is not loaded, and an operand that the call before writes is not complete yet
         if use is calls[number].output or use.view.value is before.output.view.value:
             continue
-        nbytes = -(-one.nbytes // ALIGNMENT) * ALIGNMENT
+        nbytes = -(-lifetime.nbytes // ALIGNMENT) * ALIGNMENT
         if nbytes <= free[number - 1]:
             free[number - 1] -= nbytes
-            found.add(owner)
-    return found
+            ahead.add(owner)
+    return ahead
 
 
 def changes(use: Use, call: KernelCall, block: Block) -> bool:
-    """Whether the operand is another one in another tile."""
+    """Whether tiles have different parts of the operand."""
     return any(axis is not None and block.sizes[axis] < call.space[axis] for axis in use.axes)

@@ -1,11 +1,10 @@
-"""ATen program -> annotations of what `DspBackend` computes on codes: the quantizer that users name "dsp".
+"""ATen program -> annotations of the calls that `DspBackend` computes on codes: the quantizer that users name "dsp".
 
-Every operator that has an integer kernel gets its inputs and its result quantized; what only moves elements keeps the
-grid that it is given; weights of products have a scale for each row, those of norms and biases stay as they are, since
-the compiler knows them. The result of softmax has a grid of its own, parts of 32768, and residual sums that are
-normalized are int16, which norms and products read as they are. The table of an embedding has one scale, which is also
-its result's. An attention without a mask is cut into products and a softmax before, so that each of them gets its
-grids.
+Every operator with an integer kernel gets its inputs and its result quantized; an operator that only moves elements
+keeps the grid of its input; weights of products have a scale for each row; those of norms, and biases, stay float,
+since the compiler knows them. The result of softmax has a grid of its own, parts of 32768, and residual sums that are
+normalized are int16, which norms and products read directly. The table of an embedding has one scale, which is also its
+result's. An attention without a mask is first cut into products and a softmax, so that each gets its grids.
 """
 
 from __future__ import annotations
@@ -58,31 +57,30 @@ PAIRS: Final = frozenset(
     {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.matmul.default, aten.bmm.default, aten.mm.default}
 )
 SCALINGS: Final = frozenset({aten.mul.Tensor, aten.div.Tensor, aten.mul.Scalar, aten.div.Scalar})
-"""These also of a number."""
+"""Operators that also take a number."""
 CLAMPS: Final = frozenset({aten.relu.default, aten.relu6.default, aten.hardtanh.default, aten.clamp.default})
 SOFTMAXES: Final = frozenset({aten.softmax.int, aten._softmax.default})
 JOINS: Final = frozenset({aten.cat.default})
 MOVES: Final = VALUE_MOVES | {aten.constant_pad_nd.default, aten.pad.default, aten.upsample_nearest2d.vec}
-"""What is done to the codes themselves, whatever grid they are on."""
+"""Operators that are applied to the codes themselves, whatever their grid."""
 
 
 def dsp_quantizer(*, recipe: str | Recipe = "int8") -> Quantizer:
     """A quantizer for `DspBackend`, for "int8", "int8_per_tensor", "int16x8" with their options, or a recipe like them.
 
-    Raises what `recipe_named` does, and `LoweringError` for a recipe whose values are not on grids that are known ahead
-    of time.
+    Raises what `recipe_named` raises, and `LoweringError` for a recipe whose grids are not known ahead of time.
     """
-    wanted = recipe_named(recipe)
-    if wanted.activation_bits is None or wanted.weight_bits != 8 or wanted.dynamic:
+    resolved = recipe_named(recipe)
+    if resolved.activation_bits is None or resolved.weight_bits != 8 or resolved.dynamic:
         raise LoweringError(
             "quantizer 'dsp' annotates values whose ranges data show, in 'int8', 'int8_per_tensor' or 'int16x8'; recipe"
-            f" {wanted.name!r} has none"
+            f" {resolved.name!r} has none"
         )
-    return DspQuantizer(wanted)
+    return DspQuantizer(resolved)
 
 
 class DspQuantizer:
-    """torchao's `Quantizer` in all that it calls, for a recipe; see `dsp_quantizer`."""
+    """torchao's `Quantizer`, in all methods that torchao calls, for a recipe; see `dsp_quantizer`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._bits = recipe.activation_bits
@@ -92,12 +90,12 @@ class DspQuantizer:
         self._sums: frozenset[Node] = frozenset()
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Cut attentions into what there are integer kernels for; those with a mask stay whole, in float."""
+        """Cut attentions into calls with integer kernels; those with a mask stay whole, in float."""
         cut_attention(model, masked=False)
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        """Annotate what there is an integer kernel for; a node that has an annotation keeps it."""
+        """Annotate calls with an integer kernel; a node that has an annotation keeps it."""
         self._sums = normalized_sums(model)
         for node in model.graph.nodes:
             if node.op == "call_function" and annotation_of(node) is None and _is_float(node):
@@ -105,10 +103,10 @@ class DspQuantizer:
         return model
 
     def validate(self, model: GraphModule) -> None:
-        """Everything that `annotate` writes has a kernel."""
+        """No check is needed: all that `annotate` writes has a kernel."""
 
     def reason(self, node: Node) -> str | None:
-        """Why it leaves a call of floats."""
+        """The reason why the quantizer leaves a call of floats."""
         if node.target in TABLES and not self._has_table(node):
             return f"an int16 table does not give {operator_name(node)}"
         if node.target in MOVES:
@@ -143,7 +141,7 @@ class DspQuantizer:
             annotate(node, {source: self._read(node, source) for source in sources}, self._made(node))
 
     def _put(self, node: Node, inputs: Mapping[Any, Any]) -> None:
-        """The inputs, and the result, or that of an activation that it alone goes through."""
+        """Annotate the inputs, and the result, or that of an activation which is its only reader."""
         follower = next(iter(node.users)) if len(node.users) == 1 else None
         if follower is not None and node.target not in CLAMPS and _is_clamp(follower):
             annotate(node, inputs)
@@ -152,18 +150,18 @@ class DspQuantizer:
             annotate(node, inputs, self._made(node))
 
     def _read(self, node: Node, source: Node) -> Any:
-        """How `node` reads `source`: sums that are normalized, and probabilities, as they are."""
+        """The spec with which `node` reads `source`: normalized sums and probabilities keep theirs."""
         if source.target in SOFTMAXES:
             return self._probabilities
         return self._wide if node in self._sums or (node.target in NORMS and source in self._sums) else self._activation
 
     def _made(self, node: Node) -> Any:
-        """How the result of `node` is quantized: of a linear layer as the sum takes it that alone reads it."""
+        """The spec of the result of `node`; a linear layer that only a sum reads has the sum's."""
         summed = node.target == aten.linear.default and len(node.users) == 1 and self._sums.issuperset(node.users)
         return self._wide if summed or node in self._sums else self._activation
 
     def _has_table(self, node: Node) -> bool:
-        """Whether tables give it: those of int16, whose grids have 0, are lines between."""
+        """Whether a table computes `node`: int16 tables, whose grids include 0, interpolate."""
         name = operator_name(node).removeprefix("aten::")
         return self._bits != 16 or not_interpolated(name, 0.0, 0.0) is None
 
@@ -179,22 +177,22 @@ def _between_0_and_1() -> Any:
 
 
 def _values(node: Node) -> list[Node]:
-    """The float tensors that `node` takes, each once."""
+    """The float tensors that `node` reads, each once."""
     first = node.args[0] if node.args else None
-    given = list(first) if isinstance(first, list | tuple) else list(node.args)
-    return list(dict.fromkeys(value for value in given if _is_float(value)))
+    arguments = list(first) if isinstance(first, list | tuple) else list(node.args)
+    return list(dict.fromkeys(value for value in arguments if _is_float(value)))
 
 
 def _operands(node: Node) -> int:
-    """How many different tensors two operands are."""
+    """The number of different tensors among two operands."""
     return len(dict.fromkeys(node.args[:2]))
 
 
 def _is_float(value: object) -> TypeGuard[Node]:
-    """Of float32, which is all that there are kernels for."""
+    """Whether `value` is a tensor of float32, the only float dtype with kernels."""
     return is_float_tensor(value, {torch.float32})
 
 
 def _is_clamp(node: Node) -> bool:
-    """Whether it limits its input to numbers."""
+    """Whether `node` limits its input to numbers."""
     return node.target in CLAMPS and not any(isinstance(limit, Node) for limit in node.args[1:])

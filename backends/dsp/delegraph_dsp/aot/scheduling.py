@@ -20,10 +20,10 @@ from delegraph_dsp.isa import Instruction, Loop, Packet, fits, resource_bound
 __all__ = ["dependencies", "schedule", "schedule_best", "unroll"]
 
 UNROLLS: Final = (1, 2, 4, 8, 16)
-"""How often a body is tried to stand in its loop: more iterations hide latencies, and need more registers.
+"""The numbers of iterations that are tried as a loop's body: more iterations hide latencies, and need more registers.
 
-This is what stands in for software pipelining, which would overlap the last packets of an iteration with the first of
-the next: unrolled, they do so within a loop's body, and only once in 16 iterations the latencies are waited for.
+This replaces software pipelining, which would overlap the last packets of an iteration with the first of the next:
+unrolled iterations overlap within a loop's body, and latencies are only waited for once in up to 16 iterations.
 """
 
 
@@ -33,7 +33,7 @@ def _unrolled(body: tuple[Instruction, ...], count: int, device: Device) -> Loop
 
 
 def schedule_best(body: tuple[Instruction, ...], iterations: int, device: Device) -> tuple[Loop, int]:
-    """The loop that takes the fewest packets for so many iterations of `body`, and how often it runs.
+    """The loop that takes the fewest packets for `iterations` of `body`, and how often it runs.
 
     Raises `ValueError` for a body that needs more registers than the device has.
     """
@@ -52,9 +52,10 @@ def schedule_best(body: tuple[Instruction, ...], iterations: int, device: Device
 
 
 def unroll(body: Sequence[Instruction], count: int) -> list[Instruction]:
-    """`count` iterations one after the other, each with registers of its own where it does not go on from the last.
+    """`count` iterations one after the other, each with registers of its own except those carried from the last
+    iteration.
 
-    What an iteration hands to the next is the same register in all.
+    A value that an iteration passes to the next is in the same register in all.
     """
     carried = _carried(body)
     width = max((max([i.target, *i.sources]) for i in body), default=-1) + 1
@@ -62,7 +63,7 @@ def unroll(body: Sequence[Instruction], count: int) -> list[Instruction]:
 
 
 def _carried(body: Sequence[Instruction]) -> set[int]:
-    """Registers that are read before they are written: constants, and what one iteration hands to the next."""
+    """Registers that are read before they are written: constants, and values that an iteration passes to the next."""
     written: set[int] = set()
     carried: set[int] = set()
     for instruction in body:
@@ -79,7 +80,7 @@ def _moved(instruction: Instruction, by: int, kept: set[int]) -> Instruction:
 
 
 def dependencies(body: Sequence[Instruction]) -> list[dict[int, int]]:
-    """For each instruction, those before it that it waits for, and how many packets after them it may come.
+    """For each instruction, the earlier ones on which it waits, and the least distance to each in packets.
 
     A value is read its latency after it was written; a register is written again in the packet of its last reader or
     later, and after its last writer; loads and stores of one stream stay in order.
@@ -87,7 +88,7 @@ def dependencies(body: Sequence[Instruction]) -> list[dict[int, int]]:
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
     last_of_stream: dict[int, int] = {}
-    found: list[dict[int, int]] = []
+    waits_of_all: list[dict[int, int]] = []
     for index, instruction in enumerate(body):
         waits: dict[int, int] = {}
         for source in instruction.sources:
@@ -96,20 +97,23 @@ def dependencies(body: Sequence[Instruction]) -> list[dict[int, int]]:
             readers.setdefault(source, []).append(index)
         target = instruction.target
         if target >= 0:
+            # write after read: a packet reads before it writes, so that both may share one
             for reader in readers.pop(target, []):
                 if reader != index:
                     waits[reader] = max(waits.get(reader, 0), 0)
+            # write after write: the later result must arrive later
             if target in writer:
                 first = body[writer[target]].opcode.latency
                 waits[writer[target]] = max(waits.get(writer[target], 0), first - instruction.opcode.latency + 1, 1)
             writer[target] = index
+        # an access moves the stream's pointer on
         if instruction.stream >= 0:
             if instruction.stream in last_of_stream:
                 earlier = last_of_stream[instruction.stream]
                 waits[earlier] = max(waits.get(earlier, 0), 1)
             last_of_stream[instruction.stream] = index
-        found.append(waits)
-    return found
+        waits_of_all.append(waits)
+    return waits_of_all
 
 
 def schedule(body: Sequence[Instruction], device: Device) -> Loop | None:
@@ -118,6 +122,7 @@ def schedule(body: Sequence[Instruction], device: Device) -> Loop | None:
     priority = _critical_paths(body, waits)
     start: dict[int, int] = {}
     packets: list[list[int]] = []
+    # the longest critical path first
     left = sorted(range(len(body)), key=lambda index: (-priority[index], index))
     while left:
         now = len(packets)
@@ -137,7 +142,7 @@ def schedule(body: Sequence[Instruction], device: Device) -> Loop | None:
 
 
 def _critical_paths(body: Sequence[Instruction], waits: Sequence[dict[int, int]]) -> list[int]:
-    """How many packets at least come after each instruction."""
+    """The least number of packets that come after each instruction."""
     longest = [instruction.opcode.latency for instruction in body]
     for index in reversed(range(len(body))):
         for earlier, gap in waits[index].items():
@@ -146,8 +151,8 @@ def _critical_paths(body: Sequence[Instruction], waits: Sequence[dict[int, int]]
 
 
 def _wait_for_next(body: Sequence[Instruction], start: dict[int, int], length: int, carried: set[int]) -> int:
-    """Empty packets behind the last, so that the next iteration finds what this one leaves in registers, and nothing
-    that this one writes arrives in it, where the register may be another value's: a result that nobody waits for."""
+    """Empty packets behind the last, so that the next iteration reads the registers that this one leaves, and no late
+    result of this one arrives in a register that has another value then: a result that nobody waits for."""
     written: dict[int, int] = {}
     for index, instruction in enumerate(body):
         if instruction.target >= 0:
@@ -168,13 +173,13 @@ def _wait_for_next(body: Sequence[Instruction], start: dict[int, int], length: i
 def _with_registers(
     packets: Sequence[Sequence[Instruction]], carried: set[int], registers: int
 ) -> tuple[Packet, ...] | None:
-    """The packets with numbers below `registers` in place of any; None if these are too few."""
+    """The packets with registers numbered below `registers`; None if these are too few."""
     last_read = {source: at for at, packet in enumerate(packets) for i in packet for source in i.sources}
     names = {register: number for number, register in enumerate(sorted(carried))}
     free = list(reversed(range(len(names), registers)))
     if len(names) > registers:
         return None
-    busy_until: dict[int, int] = {}  # a name's last reader, or when its writer is through
+    busy_until: dict[int, int] = {}  # until its last reader, or its writer's result
     done: list[Packet] = []
     for at, packet in enumerate(packets):
         sources = [tuple(names[source] for source in i.sources) for i in packet]

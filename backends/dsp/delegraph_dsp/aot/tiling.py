@@ -1,7 +1,7 @@
-"""A kernel call and the TCM that is free -> the block that it is cut into: the cheapest that fits.
+"""A kernel call and the free TCM -> the block into which it is cut: the cheapest that fits.
 
-An operand that changes from tile to tile has two buffers, so that DMA fetches the next while the kernel works on this
-one. Of the blocks whose buffers fit, those that move the fewest bytes count, and of these the one with the least
+An operand that changes from tile to tile has two buffers, so that DMA fetches the next part while the kernel works on
+this one. Of the blocks whose buffers fit, those that move the fewest bytes count, and of these the one with the least
 
     first load + number of tiles * max(computing, moving) + last store
 
@@ -27,25 +27,25 @@ from delegraph_machines.memories import access_cycles
 __all__ = ["ALIGNMENT", "Block", "choose_block", "footprint", "launch_loops", "smallest_footprint"]
 
 ALIGNMENT: Final = 128
-"""What buffers in the TCM begin at a multiple of: a vector."""
+"""The alignment of buffers in the TCM: a vector."""
 
 SMALL: Final = 8192
-"""Bytes of buffers from which cutting is thought about: less arrives within a few launches' overhead."""
+"""Bytes of buffers from which cutting is considered: less arrives within a few launches' overhead."""
 
 COMPARED: Final = 24
-"""Blocks whose cycles are estimated: those with the fewest tiles."""
+"""The number of blocks whose cycles are estimated: those with the fewest tiles."""
 
 MOST_TILES: Final = 1024
-"""Of one call: a program is not to be all commands."""
+"""The most tiles of one call, which limits the commands of a program."""
 
 MOST_TRANSFERS: Final = 16384
-"""Of one call, for the same reason; one that needs more with every block takes the block with the fewest."""
+"""The most transfers of one call, likewise; a call that needs more with every block takes the block with the fewest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Sizes of a tile along each axis of a call's space; how many tiles there are; the estimate in cycles, 0 where
-    nothing was compared."""
+    """Sizes of a tile along each axis of a call's space; the number of tiles; the estimated cycles, 0 where nothing was
+    compared."""
 
     sizes: tuple[int, ...]
     tiles: int
@@ -65,6 +65,7 @@ def choose_block(call: KernelCall, capacity: int, resident: Callable[[Value], bo
     if not fitting:
         return None
     traffic = {sizes: _traffic(call, sizes, resident) for sizes in fitting}
+    # cycles take long to estimate: only for blocks that move the fewest bytes
     least = min(traffic.values())
     lean = sorted((sizes for sizes in fitting if traffic[sizes] == least), key=lambda sizes: _tiles(call, sizes))
     blocks = [Block(sizes, _tiles(call, sizes), _cycles(call, sizes, resident, device)) for sizes in lean[:COMPARED]]
@@ -83,7 +84,7 @@ def footprint(call: KernelCall, sizes: Sequence[int], resident: Callable[[Value]
 
 
 def smallest_footprint(call: KernelCall) -> int:
-    """Bytes that the call needs at least, everything in outer memory."""
+    """The least bytes that the call needs, everything in outer memory."""
     return min(footprint(call, sizes, lambda value: False) for sizes in _candidates(call, smallest=True))
 
 
@@ -122,11 +123,11 @@ def _candidates(call: KernelCall, smallest: bool = False) -> Iterator[tuple[int,
 
 
 def _halvings(size: int) -> list[int]:
-    found = []
+    halvings = []
     while size > 1:
         size = -(-size // 2)
-        found.append(size)
-    return found
+        halvings.append(size)
+    return halvings
 
 
 def _with(space: tuple[int, ...], changed: dict[int, int]) -> tuple[int, ...]:
@@ -142,7 +143,7 @@ def _tiles(call: KernelCall, sizes: Sequence[int]) -> int:
 
 
 def _changes(use: Use, call: KernelCall, sizes: Sequence[int]) -> bool:
-    """Whether the operand is another one in another tile."""
+    """Whether tiles have different parts of the operand."""
     return any(axis is not None and sizes[axis] < call.space[axis] for axis in use.axes)
 
 
@@ -150,7 +151,7 @@ def _changes(use: Use, call: KernelCall, sizes: Sequence[int]) -> bool:
 
 
 def _traffic(call: KernelCall, sizes: tuple[int, ...], resident: Callable[[Value], bool]) -> int:
-    """Bytes that all tiles move, what is at the edges counted as if it were whole."""
+    """The bytes that all tiles move, tiles at the edges counted as whole ones."""
     tile = _first_tile(sizes)
     return sum(
         box_nbytes(use.view, box_of(use, tile)) * _reloads(use, call, sizes)
@@ -160,7 +161,7 @@ def _traffic(call: KernelCall, sizes: tuple[int, ...], resident: Callable[[Value
 
 
 def _cycles(call: KernelCall, sizes: tuple[int, ...], resident: Callable[[Value], bool], device: Device) -> float:
-    """Of all tiles. The next tile's load begins with this tile's kernel, and cannot be there before its latency."""
+    """The cycles of all tiles. The next tile's load begins with this tile's kernel, and needs at least its latency."""
     tile, tiles = _first_tile(sizes), _tiles(call, sizes)
     compute = device.launch_overhead + sum(
         device.loop_overhead + trips * len(loop.packets) for loop, trips in launch_loops(call, tile, device)
@@ -179,14 +180,17 @@ def _cycles(call: KernelCall, sizes: tuple[int, ...], resident: Callable[[Value]
             load += busy * _reloads(use, call, sizes) / tiles
         else:
             once += busy
+    # not refused: if all blocks are above the limit, the one with the fewest transfers has the least
     if transfers * tiles > MOST_TRANSFERS:
         return 1e30 * transfers * tiles
+    # a tile takes as long as its kernel, its transfers, or a load that its kernel does not hide
     period = max(compute, load + store, load + device.ddr.read_latency if load else 0.0)
     return once + load + device.ddr.read_latency + tiles * period + store + device.ddr.write_latency
 
 
 def _reloads(use: Use, call: KernelCall, sizes: Sequence[int]) -> int:
-    """How often an operand is fetched: anew for each tile in which it is another one than in the tile before."""
+    """How often an operand is fetched: anew for each tile whose part differs from that of the tile before."""
     counts = [ceil(whole / size) for whole, size in zip(call.space, sizes, strict=True)]
+    # axes behind its last one are walked while the operand stays
     last = max((axis for axis in use.axes if axis is not None and counts[axis] > 1), default=-1)
     return prod(counts[: last + 1])

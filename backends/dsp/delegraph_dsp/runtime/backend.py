@@ -1,4 +1,4 @@
-"""Blob -> validated program -> outputs in planned memory, and an event for each operator with what it would cost."""
+"""Blob -> validated program -> outputs in planned memory, and an event for each operator with its estimated cost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ __all__ = ["DspBackend", "DspHandle"]
 
 @dataclass(frozen=True, slots=True)
 class DspHandle:
-    """A loaded program: what all forks share, and a machine of its own. `timing` is what a run costs on the device."""
+    """A loaded program, which all forks share, and a machine of its own. `timing` is the cost of a run on the
+    device."""
 
     program: Program
     device: Device
@@ -42,7 +43,7 @@ class DspHandle:
 
 
 class DspBackend(BackendInterface):
-    """Runs what `delegraph_dsp.aot` compiled, on a simulated vector machine."""
+    """Runs blobs of `delegraph_dsp.aot` on a simulated vector machine."""
 
     blob_version = BLOB_VERSION
 
@@ -57,17 +58,17 @@ class DspBackend(BackendInterface):
         return DspHandle(handle.program, handle.device, handle.timing, Machine(handle.program))
 
     def execute(self, context: BackendExecutionContext, handle: DspHandle, args: Sequence[Argument]) -> None:
-        """Run once, reading the inputs and writing the outputs where they lie; others than dense ones are copied."""
+        """Run once, reading the inputs and writing the outputs in place; arrays that are not dense are copied."""
         program = handle.program
         inputs, outputs = arrays_of(BACKEND_ID, args, program.inputs, program.outputs)
         scratch = context.allocate_temp((program.regions[1].nbytes,), np.dtype(np.uint8))
-        given = [np.ascontiguousarray(array).reshape(array.shape) for array in (*inputs, *outputs)]
-        regions = [np.frombuffer(program.constants, np.uint8), scratch, *map(_bytes, given)]
+        arrays = [np.ascontiguousarray(array).reshape(array.shape) for array in (*inputs, *outputs)]
+        regions = [np.frombuffer(program.constants, np.uint8), scratch, *map(_bytes, arrays)]
         tracer = context.event_tracer
         start = 0 if tracer is None else tracer.now()
         if not handle.machine.run(regions):
             raise Cancelled(f"a delegate of {BACKEND_ID} was stopped between two commands")
-        for out, result in zip(outputs, given[len(inputs) :], strict=True):
+        for out, result in zip(outputs, arrays[len(inputs) :], strict=True):
             if out is not result:
                 np.copyto(out, result)
         if tracer is not None:
@@ -78,7 +79,7 @@ class DspBackend(BackendInterface):
         handle.machine.stopped = requested
 
     def num_outputs(self, handle: DspHandle) -> int:
-        """What the program says."""
+        """The number in the program."""
         return len(handle.program.outputs)
 
 
@@ -99,7 +100,7 @@ def report(tracer: EventTracer, start: int, handle: DspHandle) -> None:
 
 
 def counters(cost: Cost) -> dict[str, float]:
-    """What an event tells of an operator: cycles, bytes, and energy in picojoules."""
+    """The counters of an operator's event: cycles, bytes, and energy in picojoules."""
     return {
         "cycles": cost.end - cost.begin,
         "compute_cycles": cost.compute,

@@ -77,7 +77,7 @@ REAL_FUNCTIONS: Final[dict[str, Callable[[Reals], Any]]] = {
     "floor": np.floor,
     "ceil": np.ceil,
 }
-"""In double precision: float64 array -> float64 array."""
+"""Functions in double precision: float64 array -> float64 array."""
 
 
 @lru_cache

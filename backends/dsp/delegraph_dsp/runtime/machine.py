@@ -1,6 +1,6 @@
 """A validated program + the memory of a call -> its outputs: commands one after the other, in NumPy.
 
-Transfers happen when they are issued. That this makes no difference is what the validator has shown.
+Transfers happen when they are issued. The validator has checked that this makes no difference.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Machine:
         self._steps = [self._step(command) for command in program.commands if not isinstance(command, Wait)]
 
     def run(self, regions: Regions) -> bool:
-        """Execute all commands; whether they came to their end, or `stopped` was set meanwhile."""
+        """Execute all commands; whether the end was reached, or `stopped` was set before."""
         with np.errstate(all="ignore"):
             for step in self._steps:
                 if self.stopped:
@@ -73,6 +73,6 @@ def _store(transfer: Transfer, inside: Bytes, regions: Regions) -> None:
 
 
 def _outside(transfer: Transfer, regions: Regions) -> Bytes:
-    """The rows in outer memory, which has been looked at: they lie within."""
+    """The rows in outer memory; the validator has checked that they lie within."""
     shape, strides = (transfer.rows, transfer.row_nbytes), (transfer.stride, 1)
     return np.ndarray(shape, np.uint8, regions[transfer.region].data, transfer.begin, strides)

@@ -1,8 +1,8 @@
-"""A program -> when each of its operators runs, and what it costs: cycles, stalls, bytes, picojoules.
+"""A program -> the time and the cost of each of its operators: cycles, stalls, bytes, picojoules.
 
 The core issues commands in order. A kernel takes `launch_overhead` cycles, and each of its loops `loop_overhead` plus a
-cycle for every packet. Transfers share one way to the outer memory, in the order in which they were issued, beside the
-core; it stands still only where it waits for them. With two buffers for each operand, a kernel of many tiles so takes
+cycle for every packet. Transfers share one bus to the outer memory, in the order in which they were issued, beside the
+core, which only stops where it waits for them. With two buffers for each operand, a kernel of many tiles so takes
 about the larger of computing and moving, plus its first load and its last store.
 """
 
@@ -24,9 +24,9 @@ __all__ = ["Cost", "Timing", "loop_energy", "measure", "transfer_time"]
 
 @dataclass(slots=True)
 class Cost:
-    """An operator's: it runs from cycle `begin` to `end`. Of these it computes for `compute` cycles and waits for
-    `stall`; `dma` is how long the way to the outer memory is busy for it, with `dma_nbytes`. `packets` is what its
-    loops take, `bound` the least that they could, `peak_tcm` the highest byte that it touches."""
+    """An operator's cost: it runs from cycle `begin` to `end`. Of these it computes for `compute` cycles and waits for
+    `stall`; `dma` is the time of the bus to the outer memory, with `dma_nbytes`. `packets` are those of its loops,
+    `bound` the least possible, `peak_tcm` the highest byte that it touches."""
 
     begin: float = 0.0
     end: float = 0.0
@@ -49,22 +49,23 @@ class Timing:
 
     @cached_property
     def cycles(self) -> float:
-        """From the first command to the last."""
+        """Cycles from the first command to the last."""
         return max((cost.end for cost in self.costs), default=0.0)
 
     @cached_property
     def energy(self) -> Energy:
-        """Of all operators."""
+        """The energy of all operators."""
         return sum((cost.energy for cost in self.costs), Energy())
 
     @cached_property
     def peak_tcm(self) -> int:
-        """Bytes of TCM that are in use at most."""
+        """The most bytes of TCM in use."""
         return max((cost.peak_tcm for cost in self.costs), default=0)
 
 
 def transfer_time(transfer: Transfer, device: Device) -> tuple[float, float]:
-    """For how many cycles a transfer takes the way to the outer memory, and when it is through, from its start."""
+    """The cycles for which a transfer occupies the bus to the outer memory, and those until it is done, from its
+    start."""
     source, target = (device.ddr, device.tcm) if transfer.load else (device.tcm, device.ddr)
     run = transfer.row_nbytes
     busy = max(access_cycles(memory, transfer.nbytes, run) for memory in (source, target))
@@ -72,7 +73,7 @@ def transfer_time(transfer: Transfer, device: Device) -> tuple[float, float]:
 
 
 def loop_energy(loop: Loop, device: Device, table: EnergyTable) -> Energy:
-    """Of one iteration: elements by operation, and vectors read and written."""
+    """The energy of one iteration: elements by operation, and vectors read and written."""
     operations: Counter[str] = Counter()
     vectors = 0
     for i in loop.instructions:
@@ -83,7 +84,7 @@ def loop_energy(loop: Loop, device: Device, table: EnergyTable) -> Energy:
 
 
 def measure(program: Program, device: Device) -> Timing:
-    """Walk through the commands once; nothing of it depends on what is computed."""
+    """Walk through the commands once; the time does not depend on the data."""
     clock = _Clock(program, device)
     for command in program.commands:
         if isinstance(command, Transfer):
@@ -96,7 +97,8 @@ def measure(program: Program, device: Device) -> Timing:
 
 
 class _Clock:
-    """The time of the core, and until when each channel and the way to the outer memory are busy, and for whom."""
+    """The time of the core, and until when each channel and the bus to the outer memory are busy, and for which
+    operator."""
 
     def __init__(self, program: Program, device: Device) -> None:
         self.costs = [Cost() for _ in program.operators]
@@ -118,7 +120,7 @@ class _Clock:
         return cost
 
     def transfer(self, transfer: Transfer) -> None:
-        cost = self.costs[transfer.task]  # which has not begun, if this comes ahead
+        cost = self.costs[transfer.task]  # it has not begun if this is a load ahead
         busy, through = transfer_time(transfer, self._device)
         start = max(self._now, self._way_free)
         self._way_free = start + busy
@@ -146,8 +148,8 @@ class _Clock:
             cycles += device.loop_overhead + trips * len(loop.packets)
             cost.packets += trips * len(loop.packets)
             cost.bound += trips * loop.bound
-            one = self._loops[number]
-            cost.energy += Energy(trips * one.compute, trips * one.sram)
+            energy = self._loops[number]
+            cost.energy += Energy(trips * energy.compute, trips * energy.sram)
         self._now += cycles
         cost.compute += cycles
         cost.launches += 1

@@ -1,6 +1,6 @@
 """A program -> its device, or an error: everything is within its memory, nothing is read before it was waited for.
 
-This runs once, before the program does; what has passed can touch no byte but its own, whoever wrote it.
+This runs once, before the program; a valid program touches no byte but its own, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from delegraph_machines.hazards import Hazard, Hazards, Range
 __all__ = ["loop_fault", "validate"]
 
 WORD: int = 64
-"""What places in outer memory are multiples of."""
+"""The alignment of places in outer memory."""
 
 MOST_REPEATS: int = 8
-"""How many elements an operand may have for each byte of the TCM, by strides of 0: a bound on what kernels compute."""
+"""The most elements of an operand for each byte of the TCM, by strides of 0: a bound on the work of kernels."""
 
 
 def validate(program: Program) -> Device:
-    """The device that the program is for. Raises `DelegateInvalidCompatibility` for one that must not run on it."""
+    """The device of the program. Raises `DelegateInvalidCompatibility` for a program that must not run on it."""
     try:
         device = device_of(program.device, "block 'device'")
     except InvalidArgument as error:
@@ -51,7 +51,7 @@ def _refused(what: str) -> DelegateInvalidCompatibility:
 
 
 def _faults(program: Program, device: Device) -> Iterator[str]:
-    """What is wrong, from the first on; what comes later may rely on what came before."""
+    """The faults of a program, from the first on; later checks may rely on earlier ones."""
     if program.tcm_nbytes > device.tcm_nbytes:
         yield f"it takes {program.tcm_nbytes} bytes of TCM, and {device.name} has {device.tcm_nbytes}"
     yield from _region_faults(program)
@@ -87,7 +87,7 @@ def _region_faults(program: Program) -> Iterator[str]:
 
 
 def loop_fault(loop: Loop, device: Device) -> str | None:
-    """Why these packets cannot run: too full, a register that there is not, a result that is read too early."""
+    """The reason why these packets cannot run: too full, an unknown register, a result that is read too early."""
     if not loop.packets:
         return "it has no packets"
     for number, packet in enumerate(loop.packets):
@@ -104,7 +104,7 @@ def loop_fault(loop: Loop, device: Device) -> str | None:
 
 
 def _early_read(loop: Loop) -> str | None:
-    """Two iterations, packet by packet: registers that are still on their way."""
+    """Two iterations, packet by packet: a register is read before its result has arrived."""
     arrives: dict[int, int] = {}
     for time, packet in enumerate(loop.packets * 2):
         for i in packet:

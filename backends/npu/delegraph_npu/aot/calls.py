@@ -3,7 +3,7 @@
     int8 -> dq -> convolution -> relu -> q -> int8        is one call: head `convolution`, clamp `relu`, out grid of `q`
     weight -> dq -/
 
-What such a call is made of is decided by its own nodes alone, so that a partitioner can ask for any of them.
+The nodes of a call alone decide what belongs to it, so that a partitioner can ask for any of them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Grid:
     dtype: torch.dtype
 
     def step(self, number: float) -> int:
-        """The integer next to `number`, limited to the grid."""
+        """The integer nearest to `number`, limited to the grid."""
         if math.isinf(number):
             return self.low if number < 0 else self.high
         return int(np.clip(np.round(number / self.scale) + self.zero_point, self.low, self.high))
@@ -73,7 +73,7 @@ class QuantizedCall:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The lowest and the highest integer that the grid and the clamps let through, each behind the one before."""
+        """The lowest and the highest integer that the grid and the clamps, one behind the other, let through."""
         low, high = self.out.low, self.out.high
         for limits in filter(None, map(clamp_limits, (self.head, *self.clamps))):
             least, most = map(self.out.step, limits)
@@ -85,7 +85,7 @@ class QuantizedCall:
 
 
 def operator_name(node: Node) -> str:
-    """ "aten::view_copy.default" -> "view": without library where that is aten, overload, and the suffix of copies."""
+    """ "aten::view_copy.default" -> "view": without "aten", overload, and the suffix of copies."""
     schema = getattr(node.target, "_schema", None)
     if node.op != "call_function" or schema is None:
         return ""
@@ -103,7 +103,7 @@ def is_quantize(node: Node) -> bool:
 
 
 def is_dequantize(node: Node) -> bool:
-    """Whether `node` gives a float tensor for integers."""
+    """Whether `node` computes a float tensor of integers."""
     call = quantize_call(node)
     return call is not None and not call.quantizes and call.granularity in (Granularity.TENSOR, Granularity.CHANNEL)
 
@@ -119,18 +119,18 @@ def grid_of(node: Node) -> Grid | None:
 
 
 def shape_of(node: Node) -> tuple[int, ...]:
-    """The shape of the tensor that `node` gives."""
+    """The shape of the result of `node`."""
     return tuple(node.meta["val"].shape)
 
 
 def dtype_of(node: Node) -> torch.dtype:
-    """The dtype of the tensor that `node` gives."""
+    """The dtype of the result of `node`."""
     dtype: torch.dtype = node.meta["val"].dtype
     return dtype
 
 
 def is_clamp(node: Node) -> bool:
-    """Whether `node` only limits values, by numbers: what makes the value before it limits it for nothing."""
+    """Whether `node` only limits values by numbers: the operator before it can do that at no cost."""
     return clamp_limits(node) is not None
 
 
@@ -138,7 +138,7 @@ def is_clamp(node: Node) -> bool:
 
 
 def head_of(node: Node) -> Node:
-    """The node that computes in the call that `node` is part of; one that is part of none, or of several, is its own.
+    """The node that computes in the call to which `node` belongs; itself if `node` belongs to none, or to several.
 
     A quantize call behind a dequantize call heads a call of its own: it changes grids.
     """
@@ -159,7 +159,7 @@ def _source(node: Node) -> Node | None:
 
 
 def call_at(head: Node) -> QuantizedCall | str:
-    """The call that `head` computes, or why it is not one that can be computed on integers."""
+    """The call that `head` computes, or the reason why it cannot be computed on integers."""
     clamps, last = [], head
     while not is_quantize(last) and len(last.users) == 1 and is_clamp(next(iter(last.users))):
         last = next(iter(last.users))
@@ -180,7 +180,7 @@ def call_at(head: Node) -> QuantizedCall | str:
 
 
 def _tensors(head: Node) -> Iterator[Node]:
-    """The float operands but for the biases and numbers, which need no grid."""
+    """The float operands except biases and numbers, which need no grid."""
     bias = _BIAS.get(operator_name(head))
     arguments = schema_arguments(head)
     seen: dict[Node, None] = {}

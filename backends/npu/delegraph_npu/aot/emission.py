@@ -1,11 +1,11 @@
-"""`Schedule` -> commands: tile by tile what comes, what is computed, what goes, one step ahead of each other.
+"""`Schedule` -> commands: for each tile loads, computation and stores, which overlap by one step.
 
     step    0     1     2     3
-    loads   t0 t1    t2    t3          the tile of the next step comes while this one is computed
+    loads   t0 t1    t2    t3          the tile of the next step is loaded while this one is computed
     compute    t0    t1    t2    t3
     stores           t0    t1    t2
 
-Every command waits for just those transfers that touch what it touches.
+Every command waits for just those transfers that touch the bytes that it touches.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = ["Program", "emit", "transfers"]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Commands, and the constants that they name but for the weights. `operators` are the nodes that they are counted
-    for."""
+    """Commands, and the constants that they refer to except the weights. `operators` are the nodes whose counters they
+    add to."""
 
     commands: tuple[npu.Command, ...]
     tables: bytes
@@ -44,7 +44,7 @@ class Program:
 
 @dataclass(slots=True)
 class Step:
-    """What one tile needs, does and gives. `ahead`: its loads can begin while the step before computes."""
+    """The transfers and commands of a tile. `ahead`: its loads can begin while the step before computes."""
 
     ahead: bool
     loads: list[npu.DmaStart] = field(default_factory=list)
@@ -67,18 +67,19 @@ def emit(layout: Layout, schedule: Schedule, constants: Constants, channels: int
 
 @dataclass(slots=True)
 class _Tile:
-    """A buffer in SRAM that holds one part of a tensor after the other; two of them take turns."""
+    """A buffer in SRAM for one part of a tensor after the other; two buffers take turns."""
 
     offsets: list[int]
-    held: list[ir.Box | None]
+    boxes: list[ir.Box | None]
     turn: int = -1
 
     def place(self, box: ir.Box) -> tuple[int, bool]:
-        """Where `box` is, and whether it has to be brought there first."""
-        if box in self.held:
-            return self.offsets[self.held.index(box)], False
+        """The place of `box`, and whether it must be loaded first."""
+        if box in self.boxes:
+            return self.offsets[self.boxes.index(box)], False
+        # the oldest part makes room: the newest may still be read
         self.turn = (self.turn + 1) % len(self.offsets)
-        self.held[self.turn] = box
+        self.boxes[self.turn] = box
         return self.offsets[self.turn], True
 
 
@@ -94,15 +95,15 @@ class _Group:
             for key, (_, turns) in plan.buffers.items()
         }
         self.tables: dict[ir.Operator, npu.Block] = {}
-        self.blocks: dict[ir.Operator, dict[int, int]] = {}  # which are in SRAM, and where
+        self.blocks: dict[ir.Operator, dict[int, int]] = {}  # blocks in SRAM, and their offsets
         self.turn = -1
 
     def steps(self) -> list[Step]:
-        """One for each tile, and block of weights of a single convolution, in the plan's order."""
-        found: list[Step] = []
+        """A step for each tile, and for each block of weights of a single convolution, in the plan's order."""
+        steps: list[Step] = []
         for tile, block, last in self._order():
-            step = Step(ahead=bool(found) or self.number in self.schedule.early)
-            if not found:
+            step = Step(ahead=bool(steps) or self.number in self.schedule.early)
+            if not steps:
                 self._load_tables(step)
             boxes = chain_boxes(self.plan.operators, tile)
             for operator, box in zip(self.plan.operators, boxes, strict=True):
@@ -113,8 +114,8 @@ class _Group:
                     self._compute(step, operator, box, box, None)
             if last:
                 self._store(step, self.plan.operators[-1], boxes[-1])
-            found.append(step)
-        return found
+            steps.append(step)
+        return steps
 
     def _order(self) -> Iterator[tuple[ir.Box, int | None, bool]]:
         """Tile, block of weights (None: all), and whether the tile is complete then."""
@@ -133,7 +134,7 @@ class _Group:
     # ---- one tile ---------------------------------------------------------------------------------------------------
 
     def _compute(self, step: Step, operator: ir.Operator, box: ir.Box, tile: ir.Box, block: int | None) -> None:
-        """`box` of the output, which is part of `tile`: with block number `block` of the weights, if it has any."""
+        """Compute `box` of the output, a part of `tile`, with block number `block` of the weights if it has weights."""
         parts = [operator.reads(box, operand) for operand in range(len(operator.inputs))]
         inputs = [
             self._input(step, operator, operand, operator.reads(tile, operand), part)
@@ -141,20 +142,21 @@ class _Group:
         ]
         output = self._part(operator.output, self._output(operator, tile), tile, box)
         weights = None if block is None else self._weights(step, operator, block)
-        found = self.tables.get(operator, npu.NOWHERE)
+        table = self.tables.get(operator, npu.NOWHERE)
         number = self.numbers[operator.name]
         step.computes += instructions(
-            operator, Tile(operator, box, inputs, parts, output, weights, found, self.constants, number)
+            operator, Tile(operator, box, inputs, parts, output, weights, table, self.constants, number)
         )
 
     def _input(self, step: Step, operator: ir.Operator, operand: int, tile: ir.Box, part: ir.Box) -> npu.FeatureMap:
-        """`part` of an operand, of which `tile` is in SRAM from now on, if it was not."""
+        """`part` of an operand; loads `tile` into SRAM if it is not there yet."""
         tensor = operator.inputs[operand]
+        # the operator before it in the cascade has just written it
         if tensor in self.inside:
-            held = self.tiles[self.inside[tensor], -1]
-            whole = held.held[held.turn]
+            buffer = self.tiles[self.inside[tensor], -1]
+            whole = buffer.boxes[buffer.turn]
             assert whole is not None
-            return self._part(tensor, held.offsets[held.turn], whole, part)
+            return self._part(tensor, buffer.offsets[buffer.turn], whole, part)
         if (operator, operand) not in self.tiles:
             return self._part(tensor, None, tensor.whole, part)
         offset, missing = self.tiles[operator, operand].place(tile)
@@ -181,7 +183,7 @@ class _Group:
         step.stores += transfers(source, target, tile, tensor, self.numbers[operator.name])
 
     def _part(self, tensor: ir.Tensor, offset: int | None, whole: ir.Box, part: ir.Box) -> npu.FeatureMap:
-        """`part` of a tensor, of which `whole` is in a buffer at `offset`; None: it lies in its storage."""
+        """`part` of a tensor whose part `whole` is in a buffer at `offset`; None: it lies in its storage."""
         shape = _shape(part)
         dtype = npu.Dtype[tensor.dtype.name.upper()]
         if offset is None:
@@ -214,20 +216,22 @@ class _Group:
                 self.tables[operator] = npu.Block(Region.SRAM, offset, len(content))
 
     def _weights(self, step: Step, operator: ir.Operator, block: int) -> int:
-        """Where the block is in SRAM, once it has been brought there."""
+        """The offset of the block in SRAM, into which it is loaded if necessary."""
         assert isinstance(operator, ir.Convolution)
-        held = self.blocks.setdefault(operator, {})
-        if block not in held:
+        offsets = self.blocks.setdefault(operator, {})
+        if block not in offsets:
             weights = self.plan.weights[operator]
             turns = len(weights.channels) if self.plan.resident else 2
+            # two buffers in turn, so that a block is loaded while the other one is multiplied
             self.turn = (self.turn + 1) % turns
             offset = self._own(operator, "constants", block if self.plan.resident else self.turn)
-            for number in [number for number, place in held.items() if place == offset]:
-                del held[number]
-            held[block] = offset
+            # the block that lay there is overwritten
+            for number in [number for number, place in offsets.items() if place == offset]:
+                del offsets[number]
+            offsets[block] = offset
             for piece in self.constants.block(operator, *weights.channels[block]):
                 self._load(step, operator, piece.source, offset + piece.offset, piece.nbytes)
-        return held[block]
+        return offsets[block]
 
     def _load(self, step: Step, operator: ir.Operator, source: npu.Address, offset: int, nbytes: int) -> None:
         target = npu.Address(Region.SRAM, offset)
@@ -248,22 +252,25 @@ Place = tuple[Region, int, Strides]
 
 
 def transfers(source: Place, target: Place, box: ir.Box, tensor: ir.Tensor, operator: int) -> list[npu.DmaStart]:
-    """The transfers of a part of a tensor: of rows as long as they can be, up to two dims of them in each."""
+    """The transfers of a part of a tensor: rows as long as possible, in up to two dims of rows each."""
     run = tensor.dtype.itemsize
     outer: list[tuple[int, int, int]] = []
-    for size, taken, given in reversed(list(zip(_shape(box), source[2], target[2], strict=True))):
+    for size, read_stride, write_stride in reversed(list(zip(_shape(box), source[2], target[2], strict=True))):
         if size == 1:
             continue
-        if not outer and taken == given == run:
+        # innermost: bytes that are adjacent on both sides become one longer row
+        if not outer and read_stride == write_stride == run:
             run *= size
-        elif outer and (taken, given) == (outer[-1][0] * outer[-1][1], outer[-1][0] * outer[-1][2]):
+        # a dim whose step is the whole dim within it, on both sides, is one dim with it
+        elif outer and (read_stride, write_stride) == (outer[-1][0] * outer[-1][1], outer[-1][0] * outer[-1][2]):
             outer[-1] = (outer[-1][0] * size, *outer[-1][1:])
         else:
-            outer.append((size, taken, given))
+            outer.append((size, read_stride, write_stride))
     rows, planes, *rest = [*outer, *[(1, 0, 0)] * max(0, 2 - len(outer))]
+    # the DMA engine has two dims of rows: further dims become transfers of their own
     starts = [(0, 0)]
-    for size, taken, given in rest:
-        starts = [(a + i * taken, b + i * given) for i in range(size) for a, b in starts]
+    for size, read_stride, write_stride in rest:
+        starts = [(a + i * read_stride, b + i * write_stride) for i in range(size) for a, b in starts]
     return [
         npu.DmaStart(
             0, npu.Address(source[0], source[1] + a), npu.Address(target[0], target[1] + b),
@@ -277,7 +284,7 @@ def transfers(source: Place, target: Place, box: ir.Box, tensor: ir.Tensor, oper
 
 
 class _Writer:
-    """Puts steps behind each other, and waits in front of what needs it."""
+    """Puts steps behind each other, with waits in front of the commands that need them."""
 
     def __init__(self, channels: int) -> None:
         self.channels = channels
@@ -311,7 +318,7 @@ class _Writer:
             self.flying.setdefault(channel, []).append((read, written))
 
     def _wait_for(self, reads: Sequence[Range], writes: Sequence[Range]) -> None:
-        """Wait for the transfers that write what is read, or touch what is written."""
+        """Wait for transfers that write bytes that are read, or touch bytes that are written."""
         for channel, moves in list(self.flying.items()):
             if any(_overlap(written, (*reads, *writes)) or _overlap(read, writes) for read, written in moves):
                 self._wait(channel)
@@ -321,11 +328,11 @@ class _Writer:
         del self.flying[channel]
 
 
-def _overlap(one: Range, others: Iterable[Range]) -> bool:
-    return any(one.memory == o.memory and one.begin < o.end and o.begin < one.end for o in others)
+def _overlap(span: Range, others: Iterable[Range]) -> bool:
+    return any(span.memory == o.memory and span.begin < o.end and o.begin < span.end for o in others)
 
 
 def _depends(loads: Iterable[npu.DmaStart], stores: Sequence[npu.DmaStart]) -> bool:
-    """Whether what is to come is only going there now."""
+    """Whether bytes that are to be loaded are only being stored now."""
     written = [dma_ranges(store)[1] for store in stores]
     return any(_overlap(dma_ranges(load)[0], written) for load in loads)

@@ -28,7 +28,7 @@ __all__ = ["Folding", "alone", "fold", "unsupported"]
 
 
 def fold(program: ExportedProgram, converters: Mapping[str, Any]) -> ir.Graph:
-    """The graph of a partition. Raises `UnsupportedOperator`, with the node, for what no converter takes."""
+    """The graph of a partition. Raises `UnsupportedOperator`, with the node, for a call that no converter takes."""
     folding = Folding(program)
     inputs = [node for node in program.graph.nodes if node.op == "placeholder" and folding.content(node) is None]
     for node in inputs:
@@ -41,7 +41,7 @@ def fold(program: ExportedProgram, converters: Mapping[str, Any]) -> ir.Graph:
 
 
 def alone(folding: Folding, call: QuantizedCall, converters: Mapping[str, Any]) -> Sequence[ir.Operator]:
-    """The operators that one call of the program becomes, on what calls before it became, if these were asked for.
+    """The operators that one call of the program becomes, on the results of earlier calls that were converted so.
     Raises as `fold`."""
     folding.operators.clear()
     for source in (value.args[0] for value in call.dequantizes):
@@ -72,28 +72,28 @@ def unsupported(node: Node, reason: str) -> UnsupportedOperator:
 
 
 MOST_STEPS: Final = 2**30
-"""Of a bias: half of what the machine's sums hold, so that there is room for the products."""
+"""The most steps of a bias: half the range of the machine's sums, so that there is room for the products."""
 
 
 class Folding:
-    """What converters write with: the integers of every node so far, and the operators."""
+    """The state of a conversion: the integers of every node so far, and the operators."""
 
     def __init__(self, program: ExportedProgram | None = None) -> None:
-        """Of a program, whose constants are known; without, of a body of control flow, which has none."""
+        """A folding of a program, whose constants are known; or of a body of control flow, which has none."""
         self.constants = Constants() if program is None else Constants.of(program)
         self.quantizations = Quantizations(self.constants)
         self.values: dict[Node, Laid] = {}
         self.operators: list[ir.Operator] = []
         self._moved: dict[tuple[ir.Tensor, tuple[int, int, int, int]], ir.Tensor] = {}
-        self._inputs: dict[ir.Tensor, Node] = {}  # those whose order is still to choose
+        self._inputs: dict[ir.Tensor, Node] = {}  # inputs whose order is not chosen yet
         self._call: QuantizedCall | None = None
         self._names: dict[str, int] = {}
 
     # ---- what goes in -----------------------------------------------------------------------------------------------
 
     def begin_input(self, node: Node) -> None:
-        """The integers of an input, on the grid on which they are dequantized first. Of four dims, an image until its
-        first reader wants another order."""
+        """The integers of an input, on the grid on which they are dequantized first. Four dims are taken for an image
+        until the first reader needs another order."""
         value = node.meta["val"]
         shape = tuple(value.shape)
         grid = next((grid_of(user) for user in node.users if is_dequantize(user)), None)
@@ -104,22 +104,23 @@ class Folding:
         self._inputs[tensor] = node
 
     def content(self, node: Node) -> NDArray[Any] | None:
-        """A constant's elements; None if `node` is not one."""
+        """A constant's elements; None if `node` is no constant."""
         return self.constants.array(node) if node.op == "placeholder" else None
 
     # ---- operands ---------------------------------------------------------------------------------------------------
 
     def operand(self, node: Node) -> Laid:
-        """The integers of the dequantized operand `node`, as they lie; a constant's become a tensor of the graph."""
+        """The integers of the dequantized operand `node`, in their order; a constant's become a tensor of the graph."""
         source, grid = node.args[0], grid_of(node)
         assert isinstance(source, Node) and grid is not None
         laid = self.values[source] if source in self.values else self._constant(source, grid)
         if (laid.tensor.scale, laid.tensor.zero_point) == (grid.scale, grid.zero_point):
             return laid
-        other = replace(laid.tensor, name=self.name(node.name), scale=grid.scale, zero_point=grid.zero_point)
+        regridded = replace(laid.tensor, name=self.name(node.name), scale=grid.scale, zero_point=grid.zero_point)
+        # a reshape in place reads the input's bytes as they lie: no later reader may choose another order for it
         self._inputs.pop(laid.tensor, None)
-        self.add(ir.Reshape("reshape", (laid.tensor,), other, *_bounds(other)))
-        return replace(laid, tensor=other)
+        self.add(ir.Reshape("reshape", (laid.tensor,), regridded, *_bounds(regridded)))
+        return replace(laid, tensor=regridded)
 
     def _constant(self, node: Node, grid: Grid) -> Laid:
         content = self.content(node)
@@ -134,12 +135,12 @@ class Folding:
         return self.ordered(self.operand(node), order).tensor
 
     def ordered(self, laid: Laid, order: Order) -> Laid:
-        """`laid` with its dims where `order` has them: by an operator that moves them, if any has to move. An input
-        comes as its first reader wants it."""
+        """`laid` with its dims in `order`, by an operator that moves them if any has to move. An input takes the order
+        of its first reader."""
         if laid.order == order:
             self._inputs.pop(laid.tensor, None)
             return laid
-        key = (laid.tensor, move(laid.order, order))  # a tensor and its transpose are the same integers
+        key = (laid.tensor, move(laid.order, order))  # permuted views of a tensor share its moves
         if key not in self._moved:
             self._moved[key] = self._in_order(*key)
         return Laid(self._moved[key], laid.shape, order)
@@ -151,7 +152,7 @@ class Folding:
         node = self._inputs.pop(source, None)
         if node is not None:
             target, outside = replace(source, shape=(n, h, w, c)), self.values[node]
-            # in its own dims: those of `laid` may be more, to be broadcast, or permuted
+            # in its own dims: `laid` may have more, to be broadcast, or permuted ones
             of_n, of_h, of_w, of_c = (outside.order[axis] for axis in moved)
             self.values[node] = Laid(target, outside.shape, (of_n, of_h, of_w, of_c))
             return target
@@ -163,7 +164,7 @@ class Folding:
         return target
 
     def weight(self, node: Node) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """A constant int8 operand: its integers, and its scale, or one a channel."""
+        """A constant int8 operand: its integers, and its scale, or a scale for each channel."""
         weight = self.quantizations.weight(node)
         if weight is None:
             raise unsupported(node, "its weight is not known ahead of time")
@@ -174,8 +175,8 @@ class Folding:
     def bias(
         self, node: Node | None, input_scale: float, kernels: NDArray[np.int8], steps: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int8], NDArray[np.float64]]:
-        """A float bias, or the one that is dequantized, in integers of what sums count in; and the kernels [out, …] and
-        their steps by channel, which are larger where a bias beside next to no weights would not fit in 32 bits."""
+        """A float or dequantized bias in integers of the sums' steps; the kernels [out, …]; and their steps by channel,
+        which are larger where a bias beside tiny weights would not fit in 32 bits."""
         real = np.broadcast_to(np.zeros(1) if node is None else self._real(node), len(kernels))
         larger = np.maximum(steps, np.abs(real) / (MOST_STEPS * input_scale))
         if (larger > steps).any():
@@ -196,23 +197,23 @@ class Folding:
     # ---- results ----------------------------------------------------------------------------------------------------
 
     def begin(self, call: QuantizedCall) -> None:
-        """From here on operators are those of `call`."""
+        """Let the operators that follow belong to `call`."""
         self._call = call
 
-    def name(self, wanted: str) -> str:
-        """`wanted`, with a number behind it where it is taken."""
-        count = self._names[wanted] = self._names.get(wanted, -1) + 1
-        return f"{wanted}.{count}" if count else wanted
+    def name(self, base: str) -> str:
+        """`base`, with a number behind it where it is taken."""
+        count = self._names[base] = self._names.get(base, -1) + 1
+        return f"{base}.{count}" if count else base
 
     def result(self, call: QuantizedCall, order: Order, shape: Sequence[int] | None = None) -> Laid:
-        """A tensor for the result of `call`, which lies in `order`."""
+        """A tensor for the result of `call`, in `order`."""
         outside = tuple(call.head.meta["val"].shape if shape is None else shape)
         grid = call.out
         name, dtype = self.name(call.head.name), numpy_dtype(grid.dtype)
         return Laid(ir.Tensor(name, placed(outside, order), dtype, grid.scale, grid.zero_point), outside, order)
 
     def between(self, name: str, shape: ir.Shape, dtype: type, scale: float = 1.0, zero_point: int = 0) -> ir.Tensor:
-        """A tensor between the operators that a call becomes."""
+        """A tensor between the operators of a call."""
         return ir.Tensor(self.name(f"{self._head.name}.{name}"), shape, np.dtype(dtype), scale, zero_point)
 
     def constant(self, name: str, content: NDArray[Any], scale: float = 1.0) -> ir.Tensor:
@@ -226,7 +227,7 @@ class Folding:
         return self._call.head
 
     def add(self, operator: ir.Operator) -> None:
-        """Append `operator`, which came from the nodes of the call that is being converted."""
+        """Append `operator`, which is part of the call that is being converted."""
         handles = () if self._call is None else _handles(self._call)
         self.operators.append(replace(operator, debug_handles=handles))
 
@@ -237,5 +238,5 @@ def _bounds(tensor: ir.Tensor) -> tuple[int, int]:
 
 
 def _handles(call: QuantizedCall) -> tuple[int, ...]:
-    found = (node.meta.get("debug_handle") for node in (call.head, *call.clamps))
-    return tuple(handle for handle in found if isinstance(handle, int))
+    handles = (node.meta.get("debug_handle") for node in (call.head, *call.clamps))
+    return tuple(handle for handle in handles if isinstance(handle, int))

@@ -1,6 +1,6 @@
-"""`ir.Graph` -> the same with fewer operators: tables, limits and padding become part of what is before or behind them.
+"""`ir.Graph` -> fewer operators: tables, limits and padding become part of the operator before or behind them.
 
-convolution -> table           a convolution whose output stage looks up
+convolution -> table           a convolution with a table in its output stage
 convolution -> copy [0, 127]   a convolution that limits
 pad -> convolution             a convolution with more padding
 """
@@ -23,11 +23,11 @@ COMPUTING: Final = (ir.Convolution, ir.Matmul, ir.Pool, ir.Binary, ir.Copy, ir.R
 
 
 def fuse(graph: ir.Graph) -> ir.Graph:
-    """Fuse each operator into the one before it, or the one before into it, as long as any can be."""
+    """Fuse each operator into the one before it, or the one before into it, as long as any can be fused."""
     outputs = {laid.tensor for laid in graph.outputs}
     operators: list[ir.Operator] = []
     maker: dict[ir.Tensor, int] = {}
-    uses: dict[ir.Tensor, int] = {tensor: len(found) for tensor, found in graph.readers().items()}
+    uses: dict[ir.Tensor, int] = {tensor: len(readers) for tensor, readers in graph.readers().items()}
     for operator in graph.operators:
         fused = operator
         place = maker.get(operator.inputs[0])
@@ -35,7 +35,7 @@ def fuse(graph: ir.Graph) -> ir.Graph:
             together = _fused(operators[place], operator)
             if together is not None:
                 fused = together
-                if together.inputs == operators[place].inputs:  # computed where the first one was
+                if together.inputs == operators[place].inputs:  # in the place of the first one
                     operators[place] = together
                     maker[together.output] = place
                     continue
@@ -46,9 +46,9 @@ def fuse(graph: ir.Graph) -> ir.Graph:
 
 def _fused(first: ir.Operator, second: ir.Operator) -> ir.Operator | None:
     for rule in RULES:
-        found = rule(first, second)
-        if found is not None:
-            return replace(found, debug_handles=tuple(dict.fromkeys((*first.debug_handles, *second.debug_handles))))
+        fused = rule(first, second)
+        if fused is not None:
+            return replace(fused, debug_handles=tuple(dict.fromkeys((*first.debug_handles, *second.debug_handles))))
     return None
 
 
@@ -93,11 +93,11 @@ RULES: Final[Sequence[Callable[[ir.Operator, ir.Operator], ir.Operator | None]]]
 
 
 def _needed(operators: Sequence[ir.Operator], outputs: set[ir.Tensor]) -> tuple[ir.Operator, ...]:
-    """Those whose results somebody reads."""
-    wanted = set(outputs)
+    """The operators whose results somebody reads."""
+    needed = set(outputs)
     kept: list[ir.Operator] = []
     for operator in reversed(operators):
-        if operator.output in wanted:
-            wanted.update(operator.inputs)
+        if operator.output in needed:
+            needed.update(operator.inputs)
             kept.append(operator)
     return tuple(reversed(kept))

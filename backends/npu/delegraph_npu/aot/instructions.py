@@ -1,4 +1,4 @@
-"""One operator on one tile -> its commands, with multipliers and shifts for the grids of what it reads and writes."""
+"""One operator on one tile -> its commands, with multipliers and shifts between the grids that it reads and writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Constants", "Piece", "Tile", "instructions"]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes that come to `offset` of where a block of weights is to be in SRAM."""
+    """Bytes at `source` that are loaded to `offset` in the SRAM of a block of weights."""
 
     source: npu.Address
     nbytes: int
@@ -31,8 +31,8 @@ class Piece:
 
 @dataclass(slots=True)
 class Constants:
-    """The regions WEIGHTS and TABLES as they grow; equal contents lie there once. `shared`: the weights are those of
-    several partitions, so that what depends on this one's grids lies apart (`weight_streams.py`)."""
+    """The regions WEIGHTS and TABLES as they grow; equal contents are stored once. `shared`: the weights are those of
+    several partitions, so that scales, which depend on a partition's grids, lie apart (`weight_streams.py`)."""
 
     blocks: WeightBlocks
     weights: RegionPool
@@ -41,14 +41,14 @@ class Constants:
     _tables: dict[bytes, int] = field(default_factory=dict)
 
     def table(self, content: bytes) -> int:
-        """Where `content` is in TABLES."""
+        """The offset of `content` in TABLES."""
         if content not in self._tables:
             self._tables[content] = len(self.tables)
             self.tables += content + bytes(aligned(len(content)) - len(content))
         return self._tables[content]
 
     def block(self, operator: ir.Convolution, begin: int, end: int) -> list[Piece]:
-        """What the block of these channels is brought into SRAM from."""
+        """The pieces from which the block of these channels is loaded into SRAM."""
         block = self.blocks.block(operator, begin, end)
         if not self.shared:
             return [Piece(npu.Address(Region.WEIGHTS, self.weights.place(block.data)), len(block.data))]
@@ -61,9 +61,9 @@ class Constants:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """`box` of an operator's output: the feature maps that it is computed from, which parts they are, and into which.
+    """`box` of an operator's output: the input feature maps and their parts, and the output feature map.
 
-    `weights` and `table` are where these are in SRAM; `number` is the operator's, for the counters.
+    `weights` and `table` are offsets in SRAM; `number` is the operator's, for the counters.
     """
 
     operator: ir.Operator
@@ -77,11 +77,13 @@ class Tile:
     number: int
 
     def stage(self, scales: npu.Block = npu.NOWHERE) -> npu.Requantize:
-        """The output stage for the operator's sums, rescaled as `scales` say by channel, or all by one number."""
+        """The output stage for the operator's sums, with the scales by channel in `scales`, or a single multiplier."""
         operator = self.operator
         multiplier, shift = _scaled(1.0 if scales else float(operator.rescaling))
         fused = self.table if operator.table is not None else npu.NOWHERE
-        return npu.Requantize(operator.made.zero_point, operator.low, operator.high, multiplier, shift, scales, fused)
+        return npu.Requantize(
+            operator.rounded_to.zero_point, operator.low, operator.high, multiplier, shift, scales, fused
+        )
 
 
 def _scaled(scale: float) -> tuple[int, int]:
@@ -155,25 +157,25 @@ _KINDS: Final = {
 @instructions.register
 def _binary(operator: ir.Binary, tile: Tile) -> list[npu.Computing]:
     a, b = operator.inputs
-    maps = [_repeated(one, tile.output) for one in tile.inputs]
+    maps = [_repeated(ifm, tile.output) for ifm in tile.inputs]
     kind = _KINDS[operator.kind]
     if operator.output.dtype == np.int32 or operator.kind == "mul":
-        first, second = (npu.Operand(one, t.zero_point) for one, t in zip(maps, (a, b), strict=True))
+        first, second = (npu.Operand(ifm, t.zero_point) for ifm, t in zip(maps, (a, b), strict=True))
     else:
         first, second = (
-            npu.Operand(one, t.zero_point, operator.headroom, *_scaled(t.scale / operator.common))
-            for one, t in zip(maps, (a, b), strict=True)
+            npu.Operand(ifm, t.zero_point, operator.headroom, *_scaled(t.scale / operator.common))
+            for ifm, t in zip(maps, (a, b), strict=True)
         )
     return [npu.Elementwise(kind, first, second, tile.output, tile.stage(), tile.number)]
 
 
-def _repeated(one: npu.FeatureMap, output: npu.FeatureMap) -> npu.FeatureMap:
-    """`one`, its dims of one element repeated to those of the output."""
+def _repeated(ifm: npu.FeatureMap, output: npu.FeatureMap) -> npu.FeatureMap:
+    """`ifm`, with dims of one element repeated to the output's sizes."""
     n, h, w, c = (
-        stride if size == wanted else 0
-        for size, stride, wanted in zip(one.shape, one.strides, output.shape, strict=True)
+        stride if size == target else 0
+        for size, stride, target in zip(ifm.shape, ifm.strides, output.shape, strict=True)
     )
-    return replace(one, shape=output.shape, strides=(n, h, w, c))
+    return replace(ifm, shape=output.shape, strides=(n, h, w, c))
 
 
 @instructions.register
@@ -197,7 +199,7 @@ def _table(operator: ir.Table, tile: Tile) -> list[npu.Computing]:
 
 @instructions.register
 def _pad(operator: ir.Pad, tile: Tile) -> list[npu.Computing]:
-    """The number everywhere, and over it what there is of the operand."""
+    """The number everywhere, and the operand's part over it."""
     source = operator.inputs[0]
     content = np.array([operator.value], source.dtype).tobytes()
     number = npu.FeatureMap(

@@ -1,7 +1,7 @@
 """The NPU's own graph: integer tensors in NHWC with scale and zero point, and the operators that the command set has.
 
-A tensor has four dims here, n, h, w and c, whatever it has outside; `order` says which of the dims outside they are.
-Operators are in the order in which they run. A pass takes a `Graph` and gives one; `str(graph)` is what a dump shows.
+A tensor has four dims here, n, h, w and c, whatever its dims in the program; `order` says which dims they are there.
+Operators are in the order in which they run. A pass turns a `Graph` into another; `str(graph)` is the text of a dump.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ Box: TypeAlias = tuple[tuple[int, int], ...]
 """Part of a tensor: (begin, end) of n, h, w and c."""
 
 Order: TypeAlias = tuple[int | None, int | None, int | None, int | None]
-"""For each of n, h, w and c the dim outside that lies there; None where there is none, and one element."""
+"""The program's dim that lies in each of n, h, w and c; None for a dim of one element that the program does not
+have."""
 
 HEADROOM: Final = {np.dtype(np.int8): 20, np.dtype(np.int16): 12}
-"""As in TFLite and in ExecuTorch's Arm backend."""
+"""Bits of headroom of sums, as in TFLite and in ExecuTorch's Arm backend."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """Integers in NHWC; real = (integer - zero_point) * scale. Of `content`, if it is a constant."""
+    """Integers in NHWC; real = (integer - zero_point) * scale. A constant has `content`."""
 
     name: str
     shape: Shape
@@ -63,12 +64,12 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory, its elements side by side."""
+        """Bytes in memory, its elements side by side."""
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
     @property
     def whole(self) -> Box:
-        """All of it."""
+        """The box of all elements."""
         return tuple((0, size) for size in self.shape)
 
     def same_grid(self, other: Tensor) -> bool:
@@ -82,7 +83,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Laid:
-    """A tensor, its shape outside, and the dim outside that lies in each of n, h, w and c."""
+    """A tensor, its shape in the program, and the program's dim that lies in each of n, h, w and c."""
 
     tensor: Tensor
     shape: tuple[int, ...]
@@ -91,10 +92,10 @@ class Laid:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """What all operators have: operands, a result, its limits as integers, and the nodes that it came from.
+    """The fields of all operators: operands, a result, its limits as integers, and the nodes that it came from.
 
-    `table`, if any, is looked up for every element of the result once it is limited, before it is written: an
-    activation that is fused; its entries are on the grid of `output`, what is before it on that of `before_table`.
+    `table`, if any, is looked up for every element of the result after it is limited, before it is written: a fused
+    activation. Its entries are on the grid of `output`, its indices on that of `before_table`.
     """
 
     name: str
@@ -107,17 +108,17 @@ class Operator:
     debug_handles: tuple[int, ...] = field(default=(), kw_only=True, repr=False)
 
     @property
-    def made(self) -> Tensor:
-        """The grid that the operator itself rounds to: that of its output, unless a table lies between."""
+    def rounded_to(self) -> Tensor:
+        """The tensor whose grid the operator itself rounds to: its output, or `before_table`."""
         return self.before_table or self.output
 
     @property
     def rescaling(self) -> float | NDArray[np.float64]:
-        """What its sums are multiplied with to be steps of what it makes; of a convolution by channel."""
+        """The factor from sums to steps of `rounded_to`; of a convolution by channel."""
         return 1.0
 
     def reads(self, box: Box, operand: int) -> Box:
-        """The part of an operand that `box` of the output is computed from."""
+        """The part of an operand on which `box` of the output depends."""
         return self.inputs[operand].whole
 
     def describe(self) -> str:
@@ -133,9 +134,9 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """How a window walks over h and w: pairs are (vertical, horizontal), `padding` is top, left, bottom, right.
+    """The walk of a window over h and w: pairs are (vertical, horizontal), `padding` is top, left, bottom, right.
 
-    `upscale` - 1 zeros are thought between elements of the input: a transposed convolution.
+    `upscale` - 1 virtual zeros lie between elements of the input: a transposed convolution.
     """
 
     kernel: tuple[int, int] = (1, 1)
@@ -145,13 +146,14 @@ class Window:
     upscale: tuple[int, int] = (1, 1)
 
     def reads(self, span: tuple[int, int], size: int, axis: int) -> tuple[int, int]:
-        """The rows of an input of `size` (axis 0; columns: 1) that the rows `span` of the output see."""
+        """The rows of an input of `size` (axis 0; columns: 1) that the rows `span` of the output read."""
         first, last = self.reach(span, axis)
         begin = max(-(-first // self.upscale[axis]), 0)
         return begin, max(min(last // self.upscale[axis] + 1, size), begin + 1)
 
     def pads(self, box: Box, read: Box) -> tuple[int, int, int, int]:
-        """The padding (top, left, bottom, right) of a part: `box` of the output, of which `read` is what is there."""
+        """The padding (top, left, bottom, right) around `read`, the existing part of the input of `box` of the
+        output."""
         before, behind = [], []
         for axis in (0, 1):
             first, last = self.reach(box[1 + axis], axis)
@@ -161,7 +163,7 @@ class Window:
         return before[0], before[1], behind[0], behind[1]
 
     def reach(self, span: tuple[int, int], axis: int) -> tuple[int, int]:
-        """The first and the last place, in the upscaled input, that the rows `span` of the output see."""
+        """The first and the last place, in the upscaled input, that the rows `span` of the output read."""
         first = span[0] * self.stride[axis] - self.padding[axis]
         last = (span[1] - 1) * self.stride[axis] - self.padding[axis] + (self.kernel[axis] - 1) * self.dilation[axis]
         return first, last
@@ -177,7 +179,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Convolution(Operator):
-    """Sums of products over a window; of each channel with its own kernel, if `depthwise`.
+    """Sums of products over a window; with `depthwise` each channel has its own kernel.
 
     `weight` is int8, [out, kh, kw, in], or [kh, kw, out] if depthwise, `bias` int64 in steps of input and weight
     scale, `weight_scale` one scale for each channel of the output.
@@ -191,11 +193,11 @@ class Convolution(Operator):
 
     @property
     def rescaling(self) -> NDArray[np.float64]:
-        return self.inputs[0].scale * self.weight_scale / self.made.scale
+        return self.inputs[0].scale * self.weight_scale / self.rounded_to.scale
 
     @property
     def multiply_adds(self) -> int:
-        """How many multiply-adds compute the whole output, zeros between elements of the input not counted."""
+        """The multiply-adds of the whole output, without those of zeros between elements of the input."""
         n, h, w, _ = self.output.shape
         spread = self.window.upscale[0] * self.window.upscale[1]
         return n * h * w * int(self.weight.size) // spread
@@ -215,7 +217,7 @@ class Matmul(Operator):
 
     @property
     def rescaling(self) -> float:
-        return self.inputs[0].scale * self.inputs[1].scale / self.made.scale
+        return self.inputs[0].scale * self.inputs[1].scale / self.rounded_to.scale
 
     def reads(self, box: Box, operand: int) -> Box:
         n, h, w, c = box
@@ -224,13 +226,13 @@ class Matmul(Operator):
 
     @property
     def multiply_adds(self) -> int:
-        """How many multiply-adds compute the whole output."""
+        """The multiply-adds of the whole output."""
         return int(np.prod(self.output.shape)) * self.inputs[0].shape[3]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool(Operator):
-    """The "max" of a window, or its "average": over what lies inside of the input, or, "average_padded", over all."""
+    """The "max" of a window, or its "average" without the padding, or with it: "average_padded"."""
 
     kind: str
     window: Window
@@ -246,10 +248,9 @@ class Pool(Operator):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binary(Operator):
-    """ "add", "sub", "mul" or "shift_right" of two tensors, of which a dim of one element is repeated.
+    """ "add", "sub", "mul" or "shift_right" of two tensors, whose dims of one element are repeated.
 
-    Between tensors of int32 there is no rounding, but for `shift`: by how many bits a product is shifted right, half
-    up.
+    Between tensors of int32 nothing is rounded but a product, which is shifted right by `shift` bits, half up.
     """
 
     kind: str
@@ -262,7 +263,7 @@ class Binary(Operator):
 
     @property
     def common(self) -> float:
-        """The step of that grid, before it is shifted."""
+        """The step of that common grid, before the shift."""
         return 2 * max(self.inputs[0].scale, self.inputs[1].scale)
 
     @property
@@ -270,8 +271,8 @@ class Binary(Operator):
         if self.output.dtype == np.int32:
             return 1.0
         if self.kind == "mul":
-            return self.inputs[0].scale * self.inputs[1].scale / self.made.scale
-        return self.common / (self.made.scale * 2.0**self.headroom)
+            return self.inputs[0].scale * self.inputs[1].scale / self.rounded_to.scale
+        return self.common / (self.rounded_to.scale * 2.0**self.headroom)
 
     def reads(self, box: Box, operand: int) -> Box:
         return _broadcast(box, self.inputs[operand].shape)
@@ -286,7 +287,7 @@ def _broadcast(box: Box, shape: Shape) -> Box:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Elementwise(Operator):
-    """What reads, for an element of the result, that element of its operand."""
+    """Operators that read, for an element of the result, the same element of the operand."""
 
     def reads(self, box: Box, operand: int) -> Box:
         return box
@@ -298,13 +299,13 @@ class Copy(Elementwise):
 
     @property
     def rescaling(self) -> float:
-        return self.inputs[0].scale / self.made.scale
+        return self.inputs[0].scale / self.rounded_to.scale
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table(Elementwise):
-    """The operand's integers looked up: in 256 entries (int8), or in 513 with interpolation between them (int16), which
-    gives 7 bits more than entries have."""
+    """The operand's integers looked up: in 256 entries (int8), or in 513 with interpolation between them (int16), whose
+    results have 7 bits more than the entries."""
 
     entries: NDArray[Any] = field(repr=False)
 
@@ -330,8 +331,8 @@ class Unary(Elementwise):
 class Reduce(Operator):
     """The "sum" or the "max" along the dims `axes`, which have one element in the result.
 
-    The sum of int8 or int16 is that of what is above the zero point; `factor` multiplies it as it is rounded: an
-    average. To int32 it is not rounded.
+    The sum of int8 or int16 is that of the differences to the zero point, multiplied by `factor` when it is rounded:
+    an average. A sum in int32 is not rounded.
     """
 
     kind: str
@@ -341,7 +342,7 @@ class Reduce(Operator):
     @property
     def rescaling(self) -> float:
         whole = self.kind == "max" or self.output.dtype == np.int32
-        return 1.0 if whole else self.inputs[0].scale * self.factor / self.made.scale
+        return 1.0 if whole else self.inputs[0].scale * self.factor / self.rounded_to.scale
 
     def reads(self, box: Box, operand: int) -> Box:
         whole = self.inputs[0].whole
@@ -363,7 +364,7 @@ class Resize(Operator):
     @property
     def rescaling(self) -> float:
         weights = self.scale[0] * self.scale[2] if self.kind == "bilinear" else 1
-        return self.inputs[0].scale / (weights * self.made.scale)
+        return self.inputs[0].scale / (weights * self.rounded_to.scale)
 
     def reads(self, box: Box, operand: int) -> Box:
         whole = self.inputs[0].shape
@@ -456,11 +457,11 @@ class Graph:
 
     def readers(self) -> dict[Tensor, list[Operator]]:
         """Tensor -> the operators that read it."""
-        found: dict[Tensor, list[Operator]] = {}
+        readers: dict[Tensor, list[Operator]] = {}
         for operator in self.operators:
             for tensor in operator.inputs:
-                found.setdefault(tensor, []).append(operator)
-        return found
+                readers.setdefault(tensor, []).append(operator)
+        return readers
 
     def __str__(self) -> str:
         lines = [f"input  {laid.tensor} as {laid.order}" for laid in self.inputs]

@@ -1,8 +1,8 @@
-"""A tensor's dims outside <-> n, h, w, c: which dim lies where, and what moves between two such orders.
+"""A tensor's dims in the program <-> n, h, w, c: which dim lies where, and the moves between two such orders.
 
-Images are NCHW outside and NHWC here; rows of features, [m, k], have their rows in h and their features in c; all else
-lies as it does outside. A permutation outside is another order of the same integers: nothing moves until an operator
-needs its operand in an order of its own.
+Images are NCHW in the program and NHWC here; features, [m, k], have their rows in h and their features in c; all else
+lies as in the program. A permutation in the program is another order of the same integers: nothing moves until an
+operator needs its operand in an order of its own.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _ROWS: Final[dict[int, Order]] = {
     4: (0, 1, 2, 3),
 }
 IMAGES: Final[dict[int, Order]] = {3: (0, None, 2, 1), 4: (0, 2, 3, 1)}
-"""Rank -> where convolutions and pools want batch, channels and places."""
+"""Rank -> the order in which convolutions and pools need batch, channels and places."""
 
 MATRICES: Final[dict[int, Order]] = {2: (None, None, 0, 1), 3: (0, None, 1, 2), 4: (0, 1, 2, 3)}
-"""Rank -> where products of matrices want rows and columns."""
+"""Rank -> the order in which products of matrices need rows and columns."""
 
 
 def rows(rank: int) -> Order:
-    """The order in which a tensor of `rank` lies as it does outside, its last dim in c."""
+    """The order in which a tensor of `rank` lies as in the program, its last dim in c."""
     return _ROWS[rank]
 
 
@@ -42,19 +42,20 @@ def raised(laid: Laid, rank: int) -> Laid:
 
 
 def permuted(laid: Laid, dims: list[int]) -> Laid:
-    """`laid` with its dims outside in the order `dims`; nothing moves."""
+    """`laid` with the program's dims in the order `dims`; nothing moves."""
     n, h, w, c = (None if dim is None else dims.index(dim) for dim in laid.order)
     return replace(laid, shape=tuple(laid.shape[dim] for dim in dims), order=(n, h, w, c))
 
 
 def placed(shape: tuple[int, ...], order: Order) -> Shape:
-    """The sizes of n, h, w and c for a tensor of `shape` outside."""
+    """The sizes of n, h, w and c for a tensor that has `shape` in the program."""
     n, h, w, c = (1 if dim is None else int(shape[dim]) for dim in order)
     return n, h, w, c
 
 
 def move(source: Order, target: Order) -> tuple[int, int, int, int]:
-    """For each of n, h, w, c of the target, which of them it is in the source. Dims of one element lie anywhere."""
+    """For each of n, h, w, c of the target, the one of the source with the same dim. Dims of one element lie
+    anywhere."""
     known = {dim: axis for axis, dim in enumerate(source) if dim is not None}
     taken = {known[dim] for dim in target if dim in known}
     free = iter([axis for axis in range(4) if axis not in taken])
@@ -69,5 +70,5 @@ def keeps_place(shape: Shape, moved: tuple[int, int, int, int]) -> bool:
 
 
 def in_rows(laid: Laid) -> bool:
-    """Whether the elements lie in memory as they do outside."""
+    """Whether the elements lie in memory as in the program."""
     return keeps_place(laid.tensor.shape, move(laid.order, rows(len(laid.shape))))

@@ -1,6 +1,6 @@
-"""What users write beside "npu" -> compile specs -> what the compiler is told.
+"""Users' options beside "npu" -> compile specs -> the compiler's options.
 
-A program holds its delegates' compile specs: no path of the machine that it was made on is among them.
+A program holds its delegates' compile specs: they have no path of the machine on which it was lowered.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ class Options:
     compress_weights: bool = True
 
     def __post_init__(self) -> None:
-        """Raise `InvalidArgument` for what is none of the choices."""
+        """Raise `InvalidArgument` for a value that is none of the choices."""
         for name, choices in (("optimize", GOALS), ("rounding", ROUNDINGS)):
             if getattr(self, name) not in choices:
                 raise InvalidArgument(f"npu: {name} is {getattr(self, name)!r}; it is one of {', '.join(choices)}")
 
     def specs(self) -> list[CompileSpec]:
-        """The options as they travel to the compiler."""
+        """The options as compile specs."""
         rest = {"optimize": self.optimize, "rounding": self.rounding, "compress_weights": self.compress_weights}
         return [CompileSpec(_DEVICE, self.device.encode()), CompileSpec(_REST, json.dumps(rest).encode())]
 
     @classmethod
     def of(cls, specs: Sequence[CompileSpec]) -> Options:
-        """The options that compile specs hold; the default ones, where they hold none."""
-        found = {spec.key: bytes(spec.value).decode() for spec in specs}
-        device = found[_DEVICE] if _DEVICE in found else device_text(DEFAULT_DEVICE)[0]
-        return cls(device, **json.loads(found.get(_REST, "{}")))
+        """The options in compile specs; default options where they have none."""
+        values = {spec.key: bytes(spec.value).decode() for spec in specs}
+        device = values[_DEVICE] if _DEVICE in values else device_text(DEFAULT_DEVICE)[0]
+        return cls(device, **json.loads(values.get(_REST, "{}")))

@@ -1,10 +1,10 @@
-"""The partitioner that users name "npu": takes what the table of operators computes on integers, with a reason for
-every node that it leaves.
+"""The partitioner that users name "npu": takes the calls that the table of operators computes on integers, with a
+reason for every node that it leaves.
 
-For each call, in this order: has the NPU the operator; is everything around it quantized, to integers that are the
-NPU's; are its sizes fixed and of up to four dims; is it within the operator's own limits; can its sums be rescaled,
-which is seen by converting it, alone, as the compiler will. Quantize calls in front of a partition and dequantize calls
-behind it stay outside: what goes in and out are integers.
+For each call, in this order: has the NPU the operator; is everything around it quantized, to integers that the NPU has;
+are its sizes fixed and of up to four dims; is it within the operator's own limits; can its sums be rescaled, which is
+tried by converting it alone, as the compiler will. Quantize calls in front of a partition and dequantize calls behind
+it stay outside: the inputs and outputs are integers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from delegraph_partitioners import CapabilityBasedPartitioner
 __all__ = ["NpuPartitioner", "npu_partitioner", "reason_to_leave"]
 
 FUSED_TABLE: Final = 256
-"""Bytes of a function's table, of int8."""
+"""Bytes of the int8 table of a function."""
 
 KEPT_WHOLE: Final = list(dict.fromkeys(overload for row in OPERATORS.values() for overload in row.keep))
 """Operators that edge lowering is asked not to decompose."""
@@ -62,12 +62,12 @@ def npu_partitioner(
     take_all: bool = False,
 ) -> Partitioner:
     """A partitioner for `NpuBackend`. `device` is a preset, or the path of a description, which ends in `.toml`;
-    `Options` says what the others mean.
+    `Options` explains the others.
 
-    Partitions that would not pay, by the cycles that they take there and on a host beside it, are left, unless
+    Partitions that do not pay, by their estimated cycles on the NPU and on a host beside it, are left, unless
     `take_all`.
 
-    Raises `InvalidArgument` for an option's value that there is not, and for a device that cannot be read.
+    Raises `InvalidArgument` for an unknown value of an option, and for a device that cannot be read.
     """
     text, where = device_text(device)
     options = Options(text, optimize, rounding, compress_weights)
@@ -106,14 +106,15 @@ class NpuPartitioner(CapabilityBasedPartitioner):
         if head in self._constant and not is_dequantize(head):
             return "reads nothing of the run: what it gives is there ahead of time"
         reason = reason_to_leave(node) or self._torn.get(head)
-        reason = reason or (_given(head) if head.graph in self._bodies else None)
+        reason = reason or (_why_left_in_a_body(head) if head.graph in self._bodies else None)
         if reason is not None or is_dequantize(head) or head.graph not in self._foldings:
             return reason
         operators = self._operators(head)
         return operators if isinstance(operators, str) else None
 
     def _operators(self, head: Node) -> Sequence[ir.Operator] | str:
-        """The operators of a call, converted once, or why its sums cannot be rescaled, or have no place there."""
+        """The operators of a call, converted once, or the reason why its sums cannot be rescaled, or do not fit
+        there."""
         if head not in self._alone:
             operators = _converted_alone(head, self._foldings[head.graph])
             reason = None if isinstance(operators, str) else _too_large(operators, self.device)
@@ -121,7 +122,7 @@ class NpuPartitioner(CapabilityBasedPartitioner):
         return self._alone[head]
 
     def work(self, group: Sequence[Node]) -> Work:
-        """The work of calls that are taken, of the program that is partitioned, in graph order."""
+        """The work of taken calls of the partitioned program, in graph order."""
         heads = [node for node in group if head_of(node) is node and not is_dequantize(node)]
         return work_of([operator for head in heads for operator in self._taken(head)], self.device)
 
@@ -136,7 +137,7 @@ class NpuPartitioner(CapabilityBasedPartitioner):
         return [nodes for _, nodes in condensed_order(graph, lambda node: owner.get(node, node))]
 
     def groups(self, graph: Graph) -> tuple[list[list[Node]], dict[Node, str]]:
-        """The partitions that pay, and into which and out of which no float goes."""
+        """The partitions that pay, and that no float enters or leaves."""
         self._torn.clear()
         while True:
             groups, reasons = super().groups(graph)
@@ -158,7 +159,7 @@ class NpuPartitioner(CapabilityBasedPartitioner):
 
 
 def _constant_calls(program: ExportedProgram) -> frozenset[Node]:
-    """The calls that are made of the program's constants alone."""
+    """The calls that depend on the program's constants alone."""
     constant = set(Constants.of(program).tensors)
     for node in program.graph.nodes:
         if node.op == "call_function" and node.all_input_nodes and constant.issuperset(node.all_input_nodes):
@@ -167,7 +168,7 @@ def _constant_calls(program: ExportedProgram) -> frozenset[Node]:
 
 
 def _converted_alone(head: Node, folding: Folding) -> Sequence[ir.Operator] | str:
-    """What a call becomes, or why it has sums that the NPU cannot rescale."""
+    """The operators of a call, or the reason why the NPU cannot rescale its sums."""
     call = call_at(head)
     assert not isinstance(call, str)
     try:
@@ -182,8 +183,8 @@ def _converted_alone(head: Node, folding: Folding) -> Sequence[ir.Operator] | st
 
 
 def _too_large(operators: Sequence[ir.Operator], device: Device) -> str | None:
-    """Why what a call becomes does not fit into SRAM, with the table of a function that may be fused behind it.
-    Weights are as large as they can be, which is without compression."""
+    """The reason why the operators of a call do not fit into SRAM, with the table of a function that may be fused.
+    Weights count without compression, their largest size."""
     tensors = {tensor for operator in operators for tensor in (*operator.inputs, operator.output)}
     weights = sum(operator.weight.nbytes for operator in operators if isinstance(operator, ir.Convolution))
     if 2 * (sum(tensor.nbytes for tensor in tensors) + weights) < device.sram_nbytes:
@@ -192,8 +193,8 @@ def _too_large(operators: Sequence[ir.Operator], device: Device) -> str | None:
     return too_large(layout, device, WeightBlocks(device.array.columns, compressed=False), FUSED_TABLE)
 
 
-def _given(head: Node) -> str | None:
-    """Why a call in a body of control flow is left: what is a constant elsewhere it is given when it runs."""
+def _why_left_in_a_body(head: Node) -> str | None:
+    """The reason why a call in a body of control flow is left: its constants are arguments there."""
     row = row_of(head)
     if row is not None and row.annotate is Annotate.LAYER:
         return "its weight is given to a body of control flow: the NPU's are compressed ahead of time"
@@ -203,7 +204,7 @@ def _given(head: Node) -> str | None:
 
 
 def _torn_calls(groups: Sequence[Sequence[Node]]) -> dict[Node, str]:
-    """Calls that share a dequantized operand with one that is not in their partition: the float cannot cross."""
+    """Calls that share a dequantized operand with a call outside their partition: the float cannot cross its border."""
     torn: dict[Node, str] = {}
     for group in groups:
         inside = set(group)
@@ -222,7 +223,7 @@ def _torn_calls(groups: Sequence[Sequence[Node]]) -> dict[Node, str]:
 
 
 def reason_to_leave(node: Node) -> str | None:
-    """None if the NPU computes the call that `node` is part of, else why not."""
+    """None if the NPU computes the call to which `node` belongs, else the reason."""
     head = head_of(node)
     if is_dequantize(head):
         readers = [user for user in head.users if user.op == "call_function"]
@@ -240,12 +241,12 @@ def reason_to_leave(node: Node) -> str | None:
         return _of(node, head, call)
     if node not in call.nodes:
         return f"{head.name} is computed without it"
-    reason = next((found for check in CHECKS if (found := check(row, call)) is not None), None)
+    reason = next((answer for check in CHECKS if (answer := check(row, call)) is not None), None)
     return None if reason is None else _of(node, head, reason)
 
 
 def _shared(row: Row, call: QuantizedCall) -> str | None:
-    """Floats that others read too can be on the NPU only if these are."""
+    """Floats that others read too can be on the NPU only if these others are."""
     for value in call.dequantizes:
         for user in value.users:
             head = head_of(user)
@@ -259,7 +260,7 @@ def _of(node: Node, head: Node, reason: str) -> str:
 
 
 def _integers(row: Row, call: QuantizedCall) -> str | None:
-    """The NPU's integers: int8, or, where an operator has them, int16 about zero."""
+    """The NPU's integers: int8, or, where an operator has it, int16 about zero."""
     values = call.dequantizes[:1] if row.annotate is Annotate.LAYER else call.dequantizes
     grids = [grid_of(value) for value in values]
     if any(grid is None for grid in grids):
@@ -290,4 +291,4 @@ def _own_limits(row: Row, call: QuantizedCall) -> str | None:
 
 
 CHECKS: Final[tuple[Callable[[Row, QuantizedCall], str | None], ...]] = (_integers, _own_limits, _shared)
-"""In the order in which they are asked; the first reason is the one that is told."""
+"""The checks in their order; the first reason is reported."""

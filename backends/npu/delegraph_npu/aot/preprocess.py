@@ -3,11 +3,11 @@
     folding       q/dq calls -> `ir.Graph`, integer operators on NHWC tensors
     fusing        fewer operators: tables, limits and padding within others
     storage       views instead of moves
-    scheduling    tiles, cascades, what is where in SRAM and DRAM
-    weight_streams  which partitions have weights in common
+    scheduling    tiles, cascades, places in SRAM and DRAM
+    weight_streams  the weights that partitions share
     emission      commands
 
-What each of them made is in the lowered module's meta, as text.
+The result of each pass is in the lowered module's meta, as text.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class NpuLowering(BackendDetails):
     def preprocess(edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
         """Compile the partition; see `delegraph_npu.blob` for the format.
 
-        Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, `PreprocessError` for what
-        does not fit into SRAM, and `InvalidArgument` for a device that cannot be read.
+        Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, `PreprocessError` for an
+        operator that does not fit into SRAM, and `InvalidArgument` for a device that cannot be read.
         """
         partition = scheduled(fold(edge_program, CONVERTERS), Options.of(compile_specs))
         program, pool = partition.emitted()
@@ -70,7 +70,7 @@ class NpuLowering(BackendDetails):
             ]
             for method, programs in edge_programs.items()
         }
-        everything = [partition for found in partitions.values() for partition in found]
+        everything = [partition for of_method in partitions.values() for partition in of_method]
         shares = sharing([streams(partition.plan, partition.blocks) for partition in everything])
         pool = RegionPool(BACKEND_ID)
         emitted = [
@@ -86,12 +86,12 @@ class NpuLowering(BackendDetails):
             else partition.result(program, bytes(own.content))
             for partition, shared, (program, own) in zip(everything, shares, emitted, strict=True)
         )
-        return {method: [next(results) for _ in found] for method, found in partitions.items()}
+        return {method: [next(results) for _ in of_method] for method, of_method in partitions.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What the passes before emission made of one: all that its blob is written from."""
+    """A partition after the passes before emission: all that its blob is written from."""
 
     options: Options
     device: Device
@@ -102,7 +102,7 @@ class Partition:
     plan: Schedule
 
     def emitted(self, shared: RegionPool | None = None) -> tuple[Program, RegionPool]:
-        """Its commands, and the weights that they read: those of a pool that it shares, or its own."""
+        """Its commands, and the weights that they read: those of a shared pool, or its own."""
         pool = RegionPool(BACKEND_ID) if shared is None else shared
         constants = Constants(self.blocks, pool, shared is not None)
         return emit(self.layout, self.plan, constants, self.device.dma_channels), pool
@@ -110,7 +110,7 @@ class Partition:
     def result(
         self, program: Program, weights: bytes | tuple[str, int], named: NamedDataStoreOutput | None = None
     ) -> PreprocessResult:
-        """The blob, and what each pass made as text."""
+        """The blob, and the results of the passes as text."""
         blob = Blob(
             device=self.options.device,
             rounding=self.options.rounding,
@@ -133,9 +133,9 @@ class Partition:
         }
         return PreprocessResult(
             pack(blob),
-            debug_handle_map={i: found for i, found in handles.items() if found},
+            debug_handle_map={i: numbers for i, numbers in handles.items() if numbers},
             data_store_output=named,
-            _delegate_info_meta={name: str(made) for name, made in passes.items()},
+            _delegate_info_meta={name: str(result) for name, result in passes.items()},
         )
 
 
@@ -150,7 +150,7 @@ def scheduled(folded: ir.Graph, options: Options) -> Partition:
 
 
 def _io(laid: ir.Laid, layout: Layout, plan: Schedule) -> IoTensor:
-    """Where an input or output is, in torch's order of dims: the driver copies it there, or from there."""
+    """The place of an input or output, in torch's order of dims, to or from which the driver copies it."""
     view = layout.views[laid.tensor]
     strides = tuple(view.strides[laid.order.index(dim)] for dim in range(len(laid.shape)))
     outside = view.storage in plan.outside

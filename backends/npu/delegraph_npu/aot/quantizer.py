@@ -1,7 +1,7 @@
-"""ATen program -> annotations of what the NPU computes: the quantizer that users name "npu".
+"""ATen program -> annotations of the calls that the NPU computes: the quantizer that users name "npu".
 
-What is annotated is what the table of operators has a row for, with the row's own check: the partitioner asks the same
-rows once the model is quantized.
+A call is annotated if the table of operators has a row for it whose check admits it: the partitioner asks the same rows
+once the model is quantized.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ NORMALIZATIONS: Final = frozenset({"batch_norm", "_native_batch_norm_legit"})
 def npu_quantizer(*, recipe: str | Recipe = "int8") -> Quantizer:
     """A quantizer for `NpuBackend`, for a static recipe, or one by its name with options: `"int8{observer=minmax}"`.
 
-    "int16x8" annotates functions, sums and products of int16; layers stay float with it, for the NPU multiplies int8.
+    "int16x8" annotates functions, sums and products of int16; layers stay float with it: the NPU multiplies int8.
 
-    Raises what `recipe_named` does, and `LoweringError` for a recipe whose ranges are not known ahead of time.
+    Raises what `recipe_named` raises, and `LoweringError` for a recipe whose ranges are not known ahead of time.
     """
-    wanted = recipe_named(recipe)
-    if wanted.activation_bits is None or wanted.weight_bits != 8 or wanted.dynamic:
+    resolved = recipe_named(recipe)
+    if resolved.activation_bits is None or resolved.weight_bits != 8 or resolved.dynamic:
         raise LoweringError(
             f"quantizer 'npu' annotates values whose ranges are known ahead of time, as the NPU needs them; recipe"
-            f" {wanted.name!r} has none: use int8, int8_per_tensor or int16x8"
+            f" {resolved.name!r} has none: use int8, int8_per_tensor or int16x8"
         )
-    return NpuQuantizer(wanted)
+    return NpuQuantizer(resolved)
 
 
 class NpuQuantizer:
-    """torchao's `Quantizer` in all that it calls, for a recipe; see `npu_quantizer`."""
+    """torchao's `Quantizer`, in all methods that torchao calls, for a recipe; see `npu_quantizer`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe, self._activation = recipe, activation_spec(recipe)
@@ -65,13 +65,14 @@ class NpuQuantizer:
         self._sums: frozenset[Node] = frozenset()
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
-        """Let parts of tensors be slices, for the NPU's operators have one result."""
+        """Turn parts of tensors into slices: the NPU's operators have one result."""
         slices_for_parts(model)
         model.recompile()
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        """Annotate what computes, then what moves integers: behind what gives them, and before what takes them."""
+        """Annotate calls that compute, then those that move integers: behind the calls that compute them, and before
+        their readers."""
         self._sums = normalized_sums(model)
         calls = [node for node in model.graph.nodes if row_of(node) is not None and _is_float(node)]
         for node in calls:
@@ -84,10 +85,10 @@ class NpuQuantizer:
         return model
 
     def validate(self, model: GraphModule) -> None:
-        """Everything that `annotate` writes can be compiled: both ask the same table."""
+        """No check is needed: `annotate` and the compiler ask the same table."""
 
     def reason(self, node: Node) -> str | None:
-        """Why it leaves a call of floats."""
+        """The reason why the quantizer leaves a call of floats."""
         row = row_of(node)
         if row is None:
             return f"the NPU has no {operator_name(node)}"
@@ -130,7 +131,7 @@ class NpuQuantizer:
         annotate(last, {} if fused else inputs, self._spec(node))
 
     def _move(self, node: Node) -> None:
-        """The result has the grid of the first operand, and so have further ones; what is joined keeps its own where
+        """The result and further operands have the grid of the first operand; a joined operand keeps its own grid where
         another call reads it."""
         first, *rest = _values(node)
         if rest and not all(map(is_read_once, [first, *rest])):
@@ -140,7 +141,8 @@ class NpuQuantizer:
         annotate(node, {first: self._spec(node), **dict.fromkeys(rest, shared)}, shared)
 
     def _spec(self, node: Node) -> Any:
-        """Of what `node` takes and gives, but for a layer: int16 of residual sums that are normalized."""
+        """The spec of the operands and results of `node`, except layers: int16 for residual sums that are
+        normalized."""
         return self._wide if node in self._sums else self._activation
 
 
@@ -148,14 +150,14 @@ class NpuQuantizer:
 
 
 def _values(node: Node) -> list[Node]:
-    """The tensors that `node` takes, each once."""
+    """The tensors that `node` reads, each once."""
     first = node.args[0] if node.args else None
-    given = list(first) if isinstance(first, list | tuple) else list(node.args)
-    return list(dict.fromkeys(value for value in given if isinstance(value, Node)))
+    arguments = list(first) if isinstance(first, list | tuple) else list(node.args)
+    return list(dict.fromkeys(value for value in arguments if isinstance(value, Node)))
 
 
 def _is_float(node: Node) -> bool:
-    """Of float32, which is all that there are operators for."""
+    """Whether `node` is a tensor of float32, the only float dtype of the operators."""
     return is_float_tensor(node, {torch.float32})
 
 
@@ -175,7 +177,7 @@ def _takes_integers(node: Node) -> bool:
 
 
 def _fused(node: Node, normalized: bool) -> list[Node]:
-    """What is computed with `node` at once: a normalization, then a limit."""
+    """The calls that are computed with `node` in one command: a normalization, then a limit."""
     fused: list[Node] = []
     for fits in (_is_normalization, is_clamp) if normalized else (is_clamp,):
         users = list((fused[-1] if fused else node).users)

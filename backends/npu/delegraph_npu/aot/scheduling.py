@@ -1,8 +1,9 @@
-"""`storage.Layout` -> groups of operators in order, what lies where between them, and what is in SRAM when.
+"""`storage.Layout` -> groups of operators in order, the places of tensors between them, and the content of SRAM over
+time.
 
-Everything is to be in SRAM. Where that is too much, what takes most goes to DRAM, until each group of operators has
-room for itself; operators whose result would only go out and in again become one group, a cascade, where computing
-shared rows twice takes less time than the transfers.
+At first everything is in SRAM. Where that is too much, the largest tensors go to DRAM, until each group of operators
+has room for itself; operators whose intermediate result would only go out and in again become one group, a cascade,
+where computing shared rows twice takes less time than the transfers.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from delegraph_npu.device import Device
 __all__ = ["Key", "Schedule", "schedule", "too_large"]
 
 Key = tuple[object, ...]
-"""What a buffer is for: a storage; or a group's number, a tensor or operator, and a turn."""
+"""The purpose of a buffer: a storage; or a group's number, a tensor or operator, and a turn."""
 
 _LESS: Final = 0.9
-"""What planning is told there is, where a placement left gaps; then again."""
+"""The factor by which planning gets less SRAM after a placement left gaps; repeatedly."""
 
 _ATTEMPTS: Final = 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """`plans` run one after the other. `sram` and `dram` give each buffer's offset; what is in neither is constant."""
+    """`plans` run one after the other. `sram` and `dram` have each buffer's offset; constants are in neither."""
 
     plans: tuple[Plan, ...]
     outside: frozenset[Storage]
     early: frozenset[int]
-    """Plans whose first tiles can come while the plan before runs."""
+    """Plans whose first tiles can be loaded while the plan before runs."""
     sram: dict[Key, int]
     dram: dict[Key, int]
     sram_nbytes: int
@@ -66,7 +67,7 @@ def schedule(layout: Layout, device: Device, blocks: WeightBlocks, optimize: str
     """
     try:
         best = _fitting(layout, device, blocks, device.sram_nbytes)
-    except PreprocessError:  # gaps between buffers, if each operator has a place alone
+    except PreprocessError:  # only gaps between buffers, if each operator fits alone
         best = _Planning(layout, device, blocks, device.sram_nbytes, apart=True).result()
     while optimize == "size":
         try:
@@ -77,7 +78,7 @@ def schedule(layout: Layout, device: Device, blocks: WeightBlocks, optimize: str
 
 
 def too_large(layout: Layout, device: Device, blocks: WeightBlocks, less: int = 0) -> str | None:
-    """Why an operator cannot be planned for the device's SRAM, less `less` bytes, even with all of it to itself."""
+    """The reason why an operator cannot be planned for the device's SRAM, less `less` bytes, even alone."""
     everything = {view.storage for view in layout.views.values()}
     room = device.sram_nbytes - less
     for operator in layout.graph.operators:
@@ -93,9 +94,9 @@ def _told(operator: ir.Operator, room: int) -> str:
 def _fitting(layout: Layout, device: Device, blocks: WeightBlocks, capacity: int) -> Schedule:
     room = capacity
     for _ in range(_ATTEMPTS):
-        found = _Planning(layout, device, blocks, room).result()
-        if found.sram_nbytes <= capacity:
-            return found
+        planned = _Planning(layout, device, blocks, room).result()
+        if planned.sram_nbytes <= capacity:
+            return planned
         room = int(room * _LESS)
     raise PreprocessError(
         f"NpuBackend: tiles of {len(layout.graph.operators)} operators have no place in {capacity} bytes"
@@ -112,6 +113,7 @@ class _Planning:
 
     def result(self) -> Schedule:
         plans = self._plans([(operator,) for operator in self.layout.graph.operators])
+        # again after joining: a cascade keeps tensors out of DRAM, but its tiles need more SRAM than single operators
         plans = plans if self.apart else self._plans(self._cascades(plans))
         keys, lifetimes, early = self._buffers(plans)
         sram = place(lifetimes, ALIGNMENT)
@@ -130,16 +132,18 @@ class _Planning:
     # ---- what goes to DRAM ------------------------------------------------------------------------------------------
 
     def _plans(self, groups: Sequence[tuple[ir.Operator, ...]]) -> list[Plan]:
-        """A plan for each group; what has to be in DRAM for that is added to `outside`."""
+        """A plan for each group; the storages that must be in DRAM for it are added to `outside`."""
         while True:
             alive = self._alive(groups)
             plans: list[Plan] = []
             for number, group in enumerate(groups):
+                # a tensor that a later group reads takes SRAM now, too
                 here = [storage for storage, (first, last) in alive.items() if first <= number <= last]
                 inside = [storage for storage in here if storage not in self.outside]
                 budget = self.room - sum(aligned(storage.nbytes) for storage in inside)
                 plan = plan_group(group, self.layout.views, self.outside, budget, self.blocks.split)
                 if plan is None:
+                    # one tensor more in DRAM changes the room of every group: start over
                     self._send_outside(group, inside)
                     break
                 plans.append(plan)
@@ -151,6 +155,7 @@ class _Planning:
             raise PreprocessError(
                 f"NpuBackend: {_told(group[0], self.room)}; it needs a device with more, or smaller tensors"
             )
+        # the largest: the fewest tensors then have to move
         self.outside.add(max(inside, key=lambda storage: storage.nbytes))
 
     def _alive(self, groups: Sequence[Sequence[ir.Operator]]) -> dict[Storage, tuple[int, int]]:
@@ -161,6 +166,7 @@ class _Planning:
 
         def touch(tensor: ir.Tensor, number: int) -> None:
             storage = views[tensor].storage
+            # tensors within a cascade exist as tiles only
             if tensor not in inner:
                 first, last = alive.get(storage, (number, number))
                 alive[storage] = min(first, number), max(last, number)
@@ -193,6 +199,7 @@ class _Planning:
         storage = self.layout.views[between].storage
         readers = [o for o in self.layout.graph.operators if between in o.inputs]
         shared = [t for t, view in self.layout.views.items() if view.storage is storage]
+        # a tile can take a tensor's place only if nobody else reads it, or views that share its bytes
         if storage not in self.outside or readers != [second[0]] or len(shared) > 1:
             return False
         if any(laid.tensor is between for laid in self.layout.graph.outputs):
@@ -201,16 +208,18 @@ class _Planning:
         if plan is None:
             return False
         memory = self.device.memory(Region.DRAM).memory()
+        # written once, read once
         saved = 2 * access_cycles(memory, between.nbytes)
         return bool(saved > self._cycles_again(plan))
 
     def _cycles_again(self, plan: Plan) -> float:
-        """Cycles for what tiles of a cascade compute that another tile computed too."""
+        """The cycles for elements that several tiles of a cascade compute."""
         again = 0.0
         for operator in plan.operators[:-1]:
             position = plan.operators.index(operator)
             boxes = [chain_boxes(plan.operators, tile)[position] for tile in plan.tiles]
             elements = sum(_elements(box) for box in boxes)
+            # tiles overlap by the rows that windows share: these are computed once for each tile
             more = elements / _elements(operator.output.whole) - 1
             products = operator.multiply_adds if isinstance(operator, ir.Convolution) else 0
             again += more * max(products / self.device.macs_per_cycle, _elements(operator.output.whole))
@@ -219,8 +228,8 @@ class _Planning:
     # ---- places -----------------------------------------------------------------------------------------------------
 
     def _buffers(self, plans: Sequence[Plan]) -> tuple[list[Key], list[Lifetime], set[int]]:
-        """Everything that SRAM has to hold: storages, and each group's tiles, weights and tables; and the groups whose
-        own are there while the group before runs, because there is room."""
+        """All buffers of SRAM: storages, and each group's tiles, weights and tables; and the groups whose own buffers
+        are there while the group before runs, because there is room."""
         alive = self._alive([plan.operators for plan in plans])
         keys: list[Key] = []
         spans: list[tuple[int, int, int]] = []
@@ -235,6 +244,7 @@ class _Planning:
             loads[number] += plan.nbytes
         early = set()
         for number, plan in enumerate(plans):
+            # with room for both, the first loads of a group run beside the group before
             fits = number and not self.apart and loads[number - 1] + plan.nbytes <= self.room
             first = number - 1 if fits else number
             if first < number:

@@ -1,4 +1,4 @@
-"""ATen graph -> the same, each part of a split tensor being a slice of it, which on the NPU is a view.
+"""ATen graph -> the same, with parts of a split tensor as slices, which are views on the NPU.
 
 parts = split(x, 2, 1)
 a = getitem(parts, 0)      becomes      a = slice(x, 1, 0, 2)
@@ -23,7 +23,7 @@ _SPLITS: Final = {"split": 2, "split_with_sizes": 2, "chunk": 2, "unbind": 1}
 
 
 def slices_for_parts(model: GraphModule) -> None:
-    """Replace, in place, what takes parts of fixed sizes; the rest stays."""
+    """Replace, in place, the parts of splits into fixed sizes; other splits stay."""
     for node in list(model.graph.nodes):
         if operator_name(node) in _SPLITS and _is_fixed(node):
             _replace(model, node)
@@ -44,11 +44,11 @@ def _replace(model: GraphModule, node: Node) -> None:
         with model.graph.inserting_before(part):
             if operator_name(node) == "unbind":
                 target: Any = torch.ops.aten.select.int
-                made = model.graph.call_function(target, (source, dim, begin))
+                replacement = model.graph.call_function(target, (source, dim, begin))
             else:
                 end = begin + sizes[number % len(sizes)]
-                made = model.graph.call_function(torch.ops.aten.slice.Tensor, (source, dim, begin, end))
-        made.meta = dict(part.meta)
-        part.replace_all_uses_with(made)
+                replacement = model.graph.call_function(torch.ops.aten.slice.Tensor, (source, dim, begin, end))
+        replacement.meta = dict(part.meta)
+        part.replace_all_uses_with(replacement)
         model.graph.erase_node(part)
     model.graph.erase_node(node)

@@ -1,8 +1,8 @@
-"""`ir.Graph` -> the operators that compute, and where each tensor lies: what only moves becomes a view.
+"""`ir.Graph` -> the operators that compute, and the place of each tensor: operators that only move become views.
 
-concat(a, b) -> c     a and b are written where they lie in c
+concat(a, b) -> c     a and b are written to their places in c
 slice, transpose      other offsets and strides of the same bytes
-reshape               the same bytes, if they lie side by side; else they are copied first
+reshape               the same bytes, if they lie side by side; otherwise they are copied first
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Strides: TypeAlias = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Storage:
-    """Bytes that tensors lie in. Of `content`, if they are a constant's."""
+    """Bytes in which tensors lie; a constant's have `content`."""
 
     name: str
     nbytes: int
@@ -32,7 +32,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """Where a tensor lies in its storage."""
+    """The place of a tensor in its storage."""
 
     storage: Storage
     offset: int
@@ -45,7 +45,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """The operators that are left, and a view for each tensor that they, inputs or outputs name."""
+    """The remaining operators, and a view for each tensor that they, inputs or outputs name."""
 
     graph: ir.Graph
     views: dict[ir.Tensor, View]
@@ -71,8 +71,8 @@ class _Views:
         self.graph = graph
         self.views: dict[ir.Tensor, View] = {}
         self.operators: list[ir.Operator] = []
-        self.made = {o.output for o in graph.operators if not isinstance(o, _MOVING)}
-        self.parent: dict[ir.Tensor, tuple[ir.Tensor, int, int]] = {}  # in which concat, along which axis, from where
+        self.computed = {o.output for o in graph.operators if not isinstance(o, _MOVING)}
+        self.parent: dict[ir.Tensor, tuple[ir.Tensor, int, int]] = {}  # the concat's result, the axis, the first index
         for operator in graph.operators:
             if isinstance(operator, ir.Concat):
                 self._join(operator)
@@ -93,24 +93,24 @@ class _Views:
         return Layout(graph, {tensor: self.view(tensor) for tensor in dict.fromkeys(named)})
 
     def view(self, tensor: ir.Tensor) -> View:
-        """Where `tensor` lies: in storage of its own, unless it is part of another's."""
-        found = self.views.get(tensor)
-        if found is None:
+        """The place of `tensor`: in storage of its own, unless it is part of another tensor's."""
+        view = self.views.get(tensor)
+        if view is None:
             if tensor in self.parent:
                 whole, axis, begin = self.parent[tensor]
                 base = self.view(whole)
-                found = View(base.storage, base.offset + begin * base.strides[axis], base.strides)
+                view = View(base.storage, base.offset + begin * base.strides[axis], base.strides)
             else:
                 content = None if tensor.content is None else np.ascontiguousarray(tensor.content).tobytes()
-                found = View(Storage(tensor.name, tensor.nbytes, content), 0, dense(tensor))
-            self.views[tensor] = found
-        return found
+                view = View(Storage(tensor.name, tensor.nbytes, content), 0, dense(tensor))
+            self.views[tensor] = view
+        return view
 
     def _join(self, operator: ir.Concat) -> None:
-        """Tensors that are computed for one concat alone are written into it."""
+        """Tensors that are only computed for one concat are written into its result."""
         begin = 0
         for tensor in operator.inputs:
-            if tensor in self.made and tensor not in self.parent and operator.inputs.count(tensor) == 1:
+            if tensor in self.computed and tensor not in self.parent and operator.inputs.count(tensor) == 1:
                 self.parent[tensor] = operator.output, operator.axis, begin
             begin += tensor.shape[operator.axis]
 
@@ -162,5 +162,5 @@ def dense_strides(shape: Sequence[int], itemsize: int) -> Strides:
 
 
 def _side_by_side(shape: ir.Shape, strides: Strides, itemsize: int) -> bool:
-    wanted = dense_strides(shape, itemsize)
-    return all(size == 1 or a == b for size, a, b in zip(shape, strides, wanted, strict=True))
+    expected = dense_strides(shape, itemsize)
+    return all(size == 1 or a == b for size, a, b in zip(shape, strides, expected, strict=True))

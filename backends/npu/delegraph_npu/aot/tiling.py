@@ -1,8 +1,8 @@
-"""An operator, or a chain of them, and where its tensors are -> tiles of its output that fit into what SRAM is left.
+"""An operator, or a chain of them, and the places of its tensors -> tiles of its output that fit into the free SRAM.
 
-What is in SRAM is read and written in place. What is in DRAM is brought in a tile at a time, into two buffers in turn,
-so that one is filled while the other is read. In a chain all but the last result exist as tiles only; rows that two
-tiles both need are computed twice.
+A tensor in SRAM is read and written in place. A tensor in DRAM is loaded a tile at a time, into two buffers in turn, so
+that one is filled while the other is read. In a chain all but the last result exist as tiles only; rows that two tiles
+need are computed twice.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from delegraph_npu.aot.storage import Storage, View
 __all__ = ["ALIGNMENT", "Plan", "Weights", "aligned", "box_nbytes", "chain_boxes", "plan_group", "split"]
 
 ALIGNMENT = 16
-"""Of buffers in SRAM and DRAM."""
+"""The alignment of buffers in SRAM and DRAM."""
 
 BLOCK_NBYTES = 32 << 10
-"""Weights that are brought at once, where there is a choice: one block is multiplied while the next one comes."""
+"""Weights that are loaded at once, where there is a choice: a block is multiplied while the next one is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """How a chain of operators runs: tiles of its last output, in order, and the weights of each of them.
+    """The execution of a chain of operators: tiles of its last output, in order, and the weights of each operator.
 
-    `resident`: all weights stay in SRAM; else each block is brought when it is needed, in two buffers in turn.
+    `resident`: all weights stay in SRAM; else each block is loaded when it is needed, into two buffers in turn.
     `blocks_outside`: all tiles with one block of weights, then with the next; else all blocks for one tile.
     """
 
@@ -46,23 +46,23 @@ class Plan:
     resident: bool
     blocks_outside: bool
     buffers: dict[tuple[ir.Operator, int], tuple[int, int]]
-    """An operator and the number of an operand (-1: its output) -> bytes of a tile, and how many are there at once."""
+    """An operator and the number of an operand (-1: its output) -> the bytes of a tile, and the number of buffers."""
 
     @property
     def nbytes(self) -> int:
-        """All that the group takes in SRAM, but for what lies there as a whole."""
+        """The group's bytes in SRAM, without tensors that lie there as a whole."""
         return sum(nbytes * turns for nbytes, turns in self.buffers.values()) + sum(
             nbytes for _, nbytes in self.constants()
         )
 
     def constants(self) -> list[tuple[tuple[ir.Operator, int], int]]:
         """(operator, turn or number of a block) -> bytes for its weights; turn -1 is its table."""
-        found = [((operator, -1), aligned(_table_nbytes(operator))) for operator in self.operators]
+        parts = [((operator, -1), aligned(_table_nbytes(operator))) for operator in self.operators]
         for operator, weights in self.weights.items():
             sizes = [aligned(nbytes) for nbytes in weights.nbytes]
             sizes = sizes if self.resident else [max(sizes)] * min(2, len(sizes) * len(self.tiles))
-            found += [((operator, turn), nbytes) for turn, nbytes in enumerate(sizes)]
-        return [(key, nbytes) for key, nbytes in found if nbytes]
+            parts += [((operator, turn), nbytes) for turn, nbytes in enumerate(sizes)]
+        return [(key, nbytes) for key, nbytes in parts if nbytes]
 
     def __str__(self) -> str:
         names = " -> ".join(operator.output.name for operator in self.operators)
@@ -77,7 +77,7 @@ def aligned(nbytes: int) -> int:
 
 
 def box_nbytes(box: ir.Box, tensor: ir.Tensor) -> int:
-    """What a part of a tensor takes, its elements side by side."""
+    """The bytes of a part of a tensor, its elements side by side."""
     return math.prod(end - begin for begin, end in box) * tensor.dtype.itemsize
 
 
@@ -88,7 +88,7 @@ def split(shape: ir.Shape, sizes: Sequence[int]) -> tuple[ir.Box, ...]:
 
 
 def chain_boxes(operators: Sequence[ir.Operator], box: ir.Box) -> list[ir.Box]:
-    """For a box of the last output, that of each operator's output."""
+    """The boxes of each operator's output for a box of the last output."""
     boxes = [box]
     for operator, before in zip(reversed(operators), reversed(operators[:-1]), strict=False):
         boxes.append(operator.reads(boxes[-1], operator.inputs.index(before.output)))
@@ -97,7 +97,7 @@ def chain_boxes(operators: Sequence[ir.Operator], box: ir.Box) -> list[ir.Box]:
 
 Views: TypeAlias = dict[ir.Tensor, View]
 BlocksOf: TypeAlias = Callable[[ir.Convolution, int], Weights]
-"""A convolution, and how many bytes a block may have at most -> its blocks."""
+"""A convolution, and the most bytes of a block -> its blocks."""
 
 
 def plan_group(
@@ -113,12 +113,15 @@ def plan_group(
     """
     convolutions = [operator for operator in operators if isinstance(operator, ir.Convolution)]
     whole: dict[ir.Operator, Weights] = {operator: blocks_of(operator, BLOCK_NBYTES) for operator in convolutions}
+    # the first plan that fits has the largest tiles: the fewest loads and rows that are computed twice
     for sizes in _sizes(operators[-1]):
         tiles = split(operators[-1].output.shape, sizes)
         buffers = _buffers(operators, tiles, views, outside)
         plan = Plan(operators, tiles, whole, True, False, buffers)
+        # weights that do not fit come block by block; in a cascade they would come again for each tile of each operator
         if plan.nbytes > budget and len(operators) == 1 and convolutions:
             weights = blocks_of(convolutions[0], max(BLOCK_NBYTES // 8, 1))
+            # two loop orders: weights again for each tile, or the input again for each block; the one that loads less
             again = (len(tiles) - 1) * sum(weights.nbytes)
             images = (len(weights.nbytes) - 1) * operators[0].inputs[0].nbytes
             plan = Plan(operators, tiles, {operators[0]: weights}, False, images < again, buffers)
@@ -132,6 +135,7 @@ def _sizes(last: ir.Operator) -> Iterator[tuple[int, int, int, int]]:
     sizes = list(last.output.shape)
     yield (sizes[0], sizes[1], sizes[2], sizes[3])
     for axis in (0, 1, 2, 3):
+        # channels of a convolution are cut by its blocks of weights
         if axis == 3 and isinstance(last, ir.Convolution):
             return
         while sizes[axis] > 1:
@@ -142,7 +146,7 @@ def _sizes(last: ir.Operator) -> Iterator[tuple[int, int, int, int]]:
 def _buffers(
     operators: Sequence[ir.Operator], tiles: Sequence[ir.Box], views: Views, outside: Collection[Storage]
 ) -> dict[tuple[ir.Operator, int], tuple[int, int]]:
-    """The tiles that are in SRAM at once: of what comes from outside or goes there, and between two operators."""
+    """The tiles in SRAM: of tensors that are loaded or stored, and of those between two operators."""
     most: dict[tuple[ir.Operator, int], int] = {}
     inside = {operator.output for operator in operators[:-1]}
     for tile in tiles:
@@ -153,6 +157,7 @@ def _buffers(
                 if tensor in inside or views[tensor].storage in outside:
                     nbytes = aligned(box_nbytes(part, tensor))
                     most[operator, operand] = max(most.get((operator, operand), 0), nbytes)
+    # a single tile needs no second buffer; within a cascade a tile is read before the next one is computed
     turns = min(2, len(tiles))
     return {key: (nbytes, 1 if key[0].output in inside and key[1] < 0 else turns) for key, nbytes in most.items()}
 

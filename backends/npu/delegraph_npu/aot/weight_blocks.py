@@ -1,4 +1,4 @@
-"""A convolution's weights -> blocks of output channels, each with its scales: what is brought into SRAM at once.
+"""A convolution's weights -> blocks of output channels, each with its scales, which are loaded into SRAM at once.
 
 bias, multiplier, shift (int32 each) of every channel | 0 to a multiple of 16 | compressed weights | 0 likewise
 """
@@ -31,7 +31,7 @@ class Block:
 
     @property
     def scales(self) -> bytes:
-        """What is in front of the weights, with its padding."""
+        """The bytes in front of the weights, with their padding."""
         return self.data[: self.weights_offset]
 
     @property
@@ -42,7 +42,7 @@ class Block:
 
 @dataclass(slots=True)
 class WeightBlocks:
-    """Blocks as they are asked for, each made once. `columns`: channels that the array computes at a time."""
+    """Blocks, each made once, on request. `columns`: channels that the array computes at a time."""
 
     columns: int
     compressed: bool
@@ -51,8 +51,8 @@ class WeightBlocks:
     def split(self, operator: ir.Convolution, most: int) -> Weights:
         """Blocks of as many channels as have up to `most` bytes before compression: a multiple of the columns."""
         channels = operator.output.shape[3]
-        one = operator.weight.size // channels + SCALE_NBYTES
-        step = max(most // (one * self.columns), 1) * self.columns
+        channel_nbytes = operator.weight.size // channels + SCALE_NBYTES
+        step = max(most // (channel_nbytes * self.columns), 1) * self.columns
         spans = tuple((begin, min(begin + step, channels)) for begin in range(0, channels, step))
         return Weights(spans, tuple(len(self.block(operator, *span).data) for span in spans))
 

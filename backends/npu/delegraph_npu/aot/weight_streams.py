@@ -1,10 +1,10 @@
-"""Blocks of weights -> what partitions may have in common of them, in the region WEIGHTS.
+"""Blocks of weights -> the weights that partitions share, in the region WEIGHTS.
 
     alone     WEIGHTS  scales | stream | scales | stream …      in the partition's blob
     shared    WEIGHTS  stream | stream …                        in the named data, for all partitions that share
               TABLES   scales | scales …                        in each partition's blob: grids are its own
 
-Streams are equal where a layer is cut into the same blocks of channels, which it is as long as it fits into SRAM.
+Streams are equal where partitions cut a layer into the same blocks of channels, which they do if it fits into SRAM.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["streams"]
 
 
 def streams(schedule: Schedule, blocks: WeightBlocks) -> frozenset[bytes]:
-    """Those of all blocks of a partition."""
+    """The streams of all blocks of a partition."""
     return frozenset(
         blocks.block(operator, *channels).stream
         for plan in schedule.plans

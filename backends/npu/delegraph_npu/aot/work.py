@@ -1,7 +1,7 @@
-"""The operators that a call becomes -> about how many cycles they take on the NPU, and on a host instead: do they pay?
+"""The operators of a call -> estimates of their cycles on the NPU, and on a host instead: do they pay?
 
-The NPU's are those of its own model, of commands that are not cut into tiles and find what they read in SRAM if it fits
-there; what is only moved is a view, where it can be. The host's come from what its kernels multiply, read and write.
+The NPU's cycles are those of its own model, for commands that are not cut into tiles and read SRAM if their operands
+fit there; moves are views where possible. The host's follow from the multiply-adds, reads and writes of its kernels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ LAUNCH: Final = 1000
 """Cycles of the host to start the NPU and to be told that it is done: two interrupts and a driver's queue."""
 
 HOST_MULTIPLY_ADDS: Final = 2
-"""Of int8 in a cycle: what CMSIS-NN reaches on a Cortex-M with the DSP extension, whose SMLAD does two."""
+"""Multiply-adds of int8 in a cycle: CMSIS-NN reaches this on a Cortex-M with the DSP extension, whose SMLAD does
+two."""
 
 HOST_ACCESS: Final = 2
 """Cycles of the host for an element that is read or written: a load or a store, and the loop around it."""
@@ -36,7 +37,7 @@ HOST_ACCESS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Cycles of the NPU's clock: of its commands, of the host's kernels instead, and of the memory that has weights."""
+    """Cycles of the NPU's clock: for its commands, for the host's kernels instead, and for loading the weights."""
 
     commands: float
     kernels: float
@@ -44,12 +45,12 @@ class Work:
 
     @property
     def npu(self) -> float:
-        """Of the NPU, with its call: weights come beside the commands."""
+        """The NPU's cycles, with its call: weights are loaded beside the commands."""
         return LAUNCH + max(self.commands, self.weights)
 
     @property
     def host(self) -> float:
-        """Of the host, which waits for what it reads."""
+        """The host's cycles, which include the loading of weights."""
         return self.kernels + self.weights
 
 
@@ -57,11 +58,11 @@ def work_of(operators: Sequence[ir.Operator], device: Device) -> Work:
     """The work of the operators that calls become (`alone`)."""
     constants = Constants(WeightBlocks(device.array.columns, compressed=False), RegionPool(BACKEND_ID))
     source, target = (device.memory(region).memory() for region in (Region.WEIGHTS, Region.SRAM))
-    tiles = [_whole(one, device, constants) for one in lay_out(ir.Graph((), tuple(operators), ())).graph.operators]
+    tiles = [_whole(o, device, constants) for o in lay_out(ir.Graph((), tuple(operators), ())).graph.operators]
     return Work(
         sum(cost_of(command, device).cycles for tile in tiles for command in instructions(tile.operator, tile)),
         sum(map(_host_cycles, operators)),
-        sum(transfer_cycles(source, target, one.weight.nbytes) for one in operators if isinstance(one, ir.Convolution)),
+        sum(transfer_cycles(source, target, o.weight.nbytes) for o in operators if isinstance(o, ir.Convolution)),
     )
 
 
@@ -91,26 +92,26 @@ def _host_cycles(operator: ir.Operator) -> float:
 
 
 def _products(operator: ir.Operator) -> int:
-    """Multiply-adds of sums whose operands several results share, so that none is read for one alone."""
+    """Multiply-adds of sums that share operands with other sums, so that no operand is read for one sum alone."""
     shared = isinstance(operator, ir.Matmul) or (isinstance(operator, ir.Convolution) and not operator.depthwise)
     return operator.multiply_adds if shared else 0  # type: ignore[attr-defined]  # both have them
 
 
 def _read(operator: ir.Operator) -> int:
-    """How many elements the host's kernel reads, but for those of `_products`."""
-    made = prod(operator.output.shape)
+    """The number of elements that the host's kernel reads, without those of `_products`."""
+    elements = prod(operator.output.shape)
     match operator:
         case ir.Matmul() | ir.Reshape():
             return 0
         case ir.Convolution():
             return operator.multiply_adds if operator.depthwise else 0
         case ir.Pool():
-            return made * prod(operator.window.kernel)
+            return elements * prod(operator.window.kernel)
         case ir.Reduce() | ir.Pad():
             return prod(operator.inputs[0].shape)
         case ir.Resize():
-            return made * (4 if operator.kind == "bilinear" else 1)
-        case ir.Binary():  # a number is in a register
-            return made * sum(prod(tensor.shape) > 1 for tensor in operator.inputs)
+            return elements * (4 if operator.kind == "bilinear" else 1)
+        case ir.Binary():  # a single number stays in a register
+            return elements * sum(prod(tensor.shape) > 1 for tensor in operator.inputs)
         case _:
-            return made
+            return elements

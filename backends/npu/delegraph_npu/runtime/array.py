@@ -31,12 +31,12 @@ _CHUNK: Final = 1 << 19
 
 
 def _exact_dtype(largest_sum: int) -> np.dtype[Any]:
-    """The floating point in which sums of magnitudes up to `largest_sum` are exact."""
+    """The floating point dtype in which sums of magnitudes up to `largest_sum` are exact."""
     return np.dtype(np.float32 if largest_sum < 1 << 24 else np.float64)
 
 
 def as_int32(sums: NDArray[Any]) -> NDArray[np.int64]:
-    """`sums` as accumulators of 32 bits hold them."""
+    """`sums` wrapped to accumulators of 32 bits."""
     return np.asarray(sums, np.int64).astype(np.int32).astype(np.int64)
 
 
@@ -148,8 +148,8 @@ class BoundMatMul:
         self._command = command
         self._stage = OutputStage(command.requantize, command.ofm, constants, rounding)
         largest = command.ifm.shape[3]
-        for one, zero_point in ((command.ifm, command.zero_point), (command.ifm2, command.zero_point2)):
-            largest *= max(zero_point - one.dtype.low, one.dtype.high - zero_point)
+        for operand, zero_point in ((command.ifm, command.zero_point), (command.ifm2, command.zero_point2)):
+            largest *= max(zero_point - operand.dtype.low, operand.dtype.high - zero_point)
         self._dtype = _exact_dtype(largest)
         self._overflows = largest >= 1 << 31
 

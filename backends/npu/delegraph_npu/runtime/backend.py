@@ -27,14 +27,14 @@ __all__ = ["NpuBackend"]
 
 @dataclass(slots=True)
 class NpuHandle:
-    """A delegate: its machine, and whether somebody has asked it to stop."""
+    """A delegate: its machine, and whether it has been asked to stop."""
 
     machine: Machine
     cancelled: bool = False
 
 
 class NpuBackend(BackendInterface):
-    """Runs what `delegraph_npu.aot` compiled. Handles share nothing that a run changes."""
+    """Runs blobs of `delegraph_npu.aot`. Handles share nothing that a run changes."""
 
     blob_version = BLOB_VERSION
 
@@ -68,11 +68,11 @@ class NpuBackend(BackendInterface):
             log_operators(machine.program, tracer, start)
 
     def cancel(self, handle: NpuHandle, requested: bool) -> None:
-        """The machine ends between two commands."""
+        """The machine stops between two commands."""
         handle.cancelled = requested
 
     def num_outputs(self, handle: NpuHandle) -> int:
-        """What the blob says."""
+        """The number in the blob."""
         return len(handle.machine.outputs)
 
 

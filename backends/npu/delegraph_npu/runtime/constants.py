@@ -1,7 +1,7 @@
-"""Commands -> the constant bytes that each reads, wherever a transfer has brought them by then.
+"""Commands -> the constant bytes that each reads, to wherever transfers have copied them.
 
 Weights, scales and tables never change, so they are decoded once, when a delegate is loaded. A command may read them in
-SRAM: then what lies there must be, to its last byte, what one transfer brought from a block of the blob.
+SRAM: then the bytes there must be, to the last one, those of one transfer from a block of the blob.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def constants_read(commands: Iterable[Command], regions: Mapping[Region, Buffer]
     """
     copies: list[_Copy] = []
     for index, command in enumerate(commands):
-        found: dict[Block, memoryview] = {}
+        contents: dict[Block, memoryview] = {}
         if isinstance(command, DmaStart):
             _, written = dma_ranges(command)
             copies = _without(copies, written)
@@ -43,10 +43,10 @@ def constants_read(commands: Iterable[Command], regions: Mapping[Region, Buffer]
                 copies.append(_Copy(written, command.source.region, command.source.offset))
         elif not isinstance(command, Stop | DmaWait):
             for block in constants_of(command):
-                found[block] = _bytes(block, copies, regions, index)
+                contents[block] = _bytes(block, copies, regions, index)
             for written in ranges_of(command)[1]:
                 copies = _without(copies, written)
-        yield found
+        yield contents
 
 
 def _without(copies: list[_Copy], written: Range) -> list[_Copy]:

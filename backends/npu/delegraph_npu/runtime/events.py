@@ -17,10 +17,10 @@ __all__ = ["by_operator", "counters", "log_operators"]
 
 def log_operators(program: Program, tracer: EventTracer, start: int) -> None:
     """Tell `tracer` of a run that began at `start`, in nanoseconds: an event for each operator, in the order in which
-    they end, as long as the machine works for it alone, all its tiles and what was fetched ahead for it together.
+    they end, with the total time that the machine works for it, tiles and loads ahead together.
 
-    Events have the operators' names for ids, and `counters` as JSON for metadata; their times are simulated and have
-    nothing to do with how long the host took.
+    Events have the operators' names for ids, and `counters` as JSON for metadata; their times are simulated and
+    independent of the host's time.
     """
     nanoseconds = 1000 / program.device.clock_mhz
     for segment in by_operator(program.segments):
@@ -31,17 +31,17 @@ def log_operators(program: Program, tracer: EventTracer, start: int) -> None:
 
 
 def by_operator(segments: Iterable[Segment]) -> list[Segment]:
-    """One segment for each operator: it ends with its last one and is as long as all of them."""
+    """A segment for each operator: it ends with the last of its segments and is as long as all of them."""
     whole: dict[int, Segment] = {}
-    for one in segments:
-        before = whole.pop(one.operator, Segment(one.operator, 0.0, 0.0, Cost()))
-        cycles = before.end - before.begin + one.end - one.begin
-        whole[one.operator] = Segment(one.operator, one.end - cycles, one.end, before.cost + one.cost)
+    for part in segments:
+        before = whole.pop(part.operator, Segment(part.operator, 0.0, 0.0, Cost()))
+        cycles = before.end - before.begin + part.end - part.begin
+        whole[part.operator] = Segment(part.operator, part.end - cycles, part.end, before.cost + part.cost)
     return list(whole.values())
 
 
 def counters(cost: Cost) -> dict[str, float]:
-    """What a cost consists of: cycles for which each part is busy, work, bytes, picojoules."""
+    """The parts of a cost: cycles for which each part is busy, work, bytes, picojoules."""
     return {
         "array_cycles": round(cost.array),
         "output_cycles": round(cost.output),

@@ -1,4 +1,4 @@
-"""A feature map -> a way to read it and a way to write it, in the memories of one delegate."""
+"""A feature map -> functions that read it and write it, in the memories of one delegate."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ Memories: TypeAlias = Mapping[Region, NDArray[np.uint8]]
 Read: TypeAlias = Callable[[], NDArray[Any]]
 """() -> elements (n, h, w, c), which may be a view of the memory."""
 Write: TypeAlias = Callable[[NDArray[Any], slice], None]
-"""(elements of some rows (n, h', w, c), which h they are) -> nothing."""
+"""(elements of some rows (n, h', w, c), their range of h) -> nothing."""
 
 
-def reader(one: FeatureMap, memories: Memories) -> Read:
-    """How `one` is read."""
-    if one.layout is Layout.NHWC:
-        view = _channels(one, memories)
+def reader(fm: FeatureMap, memories: Memories) -> Read:
+    """A function that reads `fm`."""
+    if fm.layout is Layout.NHWC:
+        view = _channels(fm, memories)
         return lambda: view
-    n, h, w, c = one.shape
-    bricks = _bricks(one, memories)
+    n, h, w, c = fm.shape
+    bricks = _bricks(fm, memories)
     return lambda: bricks.reshape(n, h, w, -1)[..., :c]
 
 
-def writer(one: FeatureMap, memories: Memories) -> Write:
-    """How `one` is written."""
-    if one.layout is Layout.NHWC:
-        view = _channels(one, memories)
+def writer(fm: FeatureMap, memories: Memories) -> Write:
+    """A function that writes `fm`."""
+    if fm.layout is Layout.NHWC:
+        view = _channels(fm, memories)
 
         def write(elements: NDArray[Any], rows: slice) -> None:
             view[:, rows] = elements
 
         return write
-    n, _, w, c = one.shape
-    bricks = _bricks(one, memories)
+    n, _, w, c = fm.shape
+    bricks = _bricks(fm, memories)
     full, rest = divmod(c, BRICK)
 
     def write_bricks(elements: NDArray[Any], rows: slice) -> None:
@@ -51,13 +51,13 @@ def writer(one: FeatureMap, memories: Memories) -> Write:
     return write_bricks
 
 
-def _channels(one: FeatureMap, memories: Memories) -> NDArray[Any]:
-    dtype = NUMPY_DTYPES[one.dtype]
-    return np.ndarray(one.shape, dtype, memories[one.region].data, one.offset, one.strides)
+def _channels(fm: FeatureMap, memories: Memories) -> NDArray[Any]:
+    dtype = NUMPY_DTYPES[fm.dtype]
+    return np.ndarray(fm.shape, dtype, memories[fm.region].data, fm.offset, fm.strides)
 
 
-def _bricks(one: FeatureMap, memories: Memories) -> NDArray[Any]:
-    """(n, h, w, bricks, 16)."""
-    dtype, (n, h, w, c) = NUMPY_DTYPES[one.dtype], one.shape
-    shape, strides = (n, h, w, -(-c // BRICK), BRICK), (*one.strides, dtype.itemsize)
-    return np.ndarray(shape, dtype, memories[one.region].data, one.offset, strides)
+def _bricks(fm: FeatureMap, memories: Memories) -> NDArray[Any]:
+    """A view (n, h, w, bricks, 16)."""
+    dtype, (n, h, w, c) = NUMPY_DTYPES[fm.dtype], fm.shape
+    shape, strides = (n, h, w, -(-c // BRICK), BRICK), (*fm.strides, dtype.itemsize)
+    return np.ndarray(shape, dtype, memories[fm.region].data, fm.offset, strides)

@@ -22,7 +22,7 @@ NUMPY_DTYPES: Final[dict[Dtype, np.dtype[Any]]] = {
 
 
 class OutputStage:
-    """What one command does with its sums. Channels are their last dim."""
+    """The output stage of a command. Channels are the last dim of its sums."""
 
     def __init__(
         self, stage: Requantize, ofm: FeatureMap, constants: Mapping[Block, memoryview], rounding: Rounding
@@ -45,7 +45,7 @@ class OutputStage:
                     "scales of NpuBackend: a multiplier is below 0, or a shift not 2 to 62"
                 )
         self._table: NDArray[np.int8] | None = None
-        if stage.table:  # so that an int8, read as uint8, is its own index
+        if stage.table:  # an int8, read as uint8, is its own index then
             self._table = np.roll(np.frombuffer(constants[stage.table], np.int8), 128)
 
     def __call__(self, sums: NDArray[np.int64]) -> NDArray[Any]:

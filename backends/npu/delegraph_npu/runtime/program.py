@@ -44,7 +44,7 @@ class _Bindable(Protocol):
     """A computing command whose constants have been decoded, without memories."""
 
     def bind(self, memories: Memories) -> Callable[[], None]:
-        """A function that does it once, in `memories`."""
+        """A function that runs the command once, in `memories`."""
 
 
 _ENGINES: Final[Mapping[type[Any], Callable[..., _Bindable]]] = {
@@ -52,13 +52,13 @@ _ENGINES: Final[Mapping[type[Any], Callable[..., _Bindable]]] = {
     Depthwise: BoundDepthwise,
     MatMul: BoundMatMul,
 }
-"""Who does a command; all others are the vector unit's."""
+"""The classes of commands; all others are the vector unit's."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What all delegates made of one blob share. `constants` are WEIGHTS and TABLES; `decoded` are those `commands`
-    that do something, as they are done."""
+    """The data that all delegates of one blob share. `constants` are WEIGHTS and TABLES; `decoded` are the executable
+    commands, in the order in which they run."""
 
     blob: Blob
     device: Device
@@ -68,7 +68,7 @@ class Program:
 
     @cached_property
     def segments(self) -> list[Segment]:
-        """When each operator runs, and what it costs: the same in every run."""
+        """The time and the cost of each operator: the same in every run."""
         return schedule(self.commands, self.device)
 
 
@@ -98,11 +98,11 @@ def read_program(blob: Blob, weights: Buffer) -> Program:
     placed = list(decode_at(blob.stream))
     validate(placed, sizes, len(blob.operators))
     commands = [command for _, command in placed]
-    found = constants_read(commands, {region: data.data for region, data in constants.items()})
+    read = constants_read(commands, {region: data.data for region, data in constants.items()})
     rounding: Rounding = "double" if blob.rounding == "double" else "single"
     decoded = [
         _decoded(command, blocks, rounding)
-        for command, blocks in zip(commands, found, strict=True)
+        for command, blocks in zip(commands, read, strict=True)
         if not isinstance(command, Stop | DmaWait)
     ]
     return Program(blob, device, constants, tuple(commands), tuple(decoded))
@@ -125,7 +125,7 @@ def _decoded(command: DmaStart | Computing, constants: Mapping[Block, memoryview
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    """A transfer, done at once: that nothing touches its bytes before it is waited for has been validated."""
+    """A transfer, done at once: `validate` has checked that nothing touches its bytes before the wait for it."""
 
     command: DmaStart
 

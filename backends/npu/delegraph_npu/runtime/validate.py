@@ -1,7 +1,7 @@
 """Commands and the sizes of their memories -> the first command that is not sound, before any of them runs.
 
-Sound is: every byte that is read or written lies in its memory, nothing constant is written, no command touches what a
-transfer may still bring or take (`delegraph_machines.hazards`), shapes follow from each other, scales are in TOSA's
+A stream is sound if every byte that is read or written lies in its memory, no constant is written, no command touches
+the bytes of an unfinished transfer (`delegraph_machines.hazards`), shapes follow from each other, scales are in TOSA's
 ranges, and no command's work is out of proportion to the memory that it is done in.
 """
 
@@ -54,8 +54,8 @@ _TABLE_NBYTES: Final = {Dtype.INT8: 256, Dtype.INT16: 2 * 513}
 def validate(commands: Iterable[tuple[int, Command]], sizes: Mapping[Region, int], operators: int) -> None:
     """Raise `DelegateInvalidCompatibility`, with the word and the reason, for a stream that is not sound.
 
-    `commands` come with the words that say to do them (`decode_at`); `sizes` are the bytes of each region, and
-    `operators` is how many the blob names.
+    `commands` come with the words of their opcodes (`decode_at`); `sizes` are the bytes of each region, and `operators`
+    is the number of operators in the blob.
     """
     hazards, stopped = Hazards(), False
     for word, command in commands:
@@ -74,7 +74,7 @@ def validate(commands: Iterable[tuple[int, Command]], sizes: Mapping[Region, int
 
 
 class _Refused(ValueError):
-    """Why a command is not sound."""
+    """The reason why a command is not sound."""
 
 
 def _refuse(reason: str) -> NoReturn:
@@ -101,21 +101,21 @@ def _check(command: Command, sizes: Mapping[Region, int], operators: int, hazard
     else:
         _computing(command)
         reads, writes = ranges_of(command)
-    for one in (*reads, *writes):
-        _inside(one, sizes)
-    for one in writes:
-        _need(Region[one.memory] not in _CONSTANT, f"{one.memory} is read-only")
+    for byte_range in (*reads, *writes):
+        _inside(byte_range, sizes)
+    for byte_range in writes:
+        _need(Region[byte_range.memory] not in _CONSTANT, f"{byte_range.memory} is read-only")
     if isinstance(command, DmaStart):
         hazards.start(command.channel, reads, writes)
     else:
         hazards.access(reads, writes)
 
 
-def _inside(one: Range, sizes: Mapping[Region, int]) -> None:
-    size = sizes[Region[one.memory]]
+def _inside(byte_range: Range, sizes: Mapping[Region, int]) -> None:
+    size = sizes[Region[byte_range.memory]]
     _need(
-        one.begin >= 0 and one.end <= size,
-        f"bytes {one.begin} to {one.end} are not in {one.memory}, which has {size}",
+        byte_range.begin >= 0 and byte_range.end <= size,
+        f"bytes {byte_range.begin} to {byte_range.end} are not in {byte_range.memory}, which has {size}",
     )
 
 
@@ -132,16 +132,16 @@ def _transfer(command: DmaStart) -> None:
 
 
 def _computing(command: Computing) -> None:
-    for one in (*inputs_of(command), command.ofm):
-        _feature_map(one)
+    for fm in (*inputs_of(command), command.ofm):
+        _feature_map(fm)
     steps = zip(command.ofm.shape, command.ofm.strides, strict=True)
     _need(all(stride for size, stride in steps if size > 1), "elements of its ofm lie on each other")
     _requantize(command.requantize, command.ofm)
     if not isinstance(command, Elementwise):
-        for one in inputs_of(command):
-            nonzero = [size for size, stride in zip(one.shape, one.strides, strict=True) if stride or size == 1]
-            _need(len(nonzero) == len(one.shape), "only operands of elementwise commands are broadcast")
-            _need(one.size * one.dtype.nbytes <= max(one.span, 1), "elements of its ifm lie on each other")
+        for fm in inputs_of(command):
+            nonzero = [size for size, stride in zip(fm.shape, fm.strides, strict=True) if stride or size == 1]
+            _need(len(nonzero) == len(fm.shape), "only operands of elementwise commands are broadcast")
+            _need(fm.size * fm.dtype.nbytes <= max(fm.span, 1), "elements of its ifm lie on each other")
     match command:
         case Conv() | Depthwise() | Pool():
             _windows(command)
@@ -157,12 +157,12 @@ def _computing(command: Computing) -> None:
             _reduce(command)
 
 
-def _feature_map(one: FeatureMap) -> None:
-    item = one.dtype.nbytes
-    _need(min(one.shape) > 0, f"a feature map of shape {one.shape}")
-    _need(min(one.strides) >= 0, f"a feature map with strides {one.strides}")
-    _need(one.offset >= 0 and one.offset % item == 0, f"offset {one.offset} of elements of {item} bytes")
-    _need(all(stride % item == 0 for stride in one.strides), f"strides {one.strides} of elements of {item} bytes")
+def _feature_map(fm: FeatureMap) -> None:
+    item = fm.dtype.nbytes
+    _need(min(fm.shape) > 0, f"a feature map of shape {fm.shape}")
+    _need(min(fm.strides) >= 0, f"a feature map with strides {fm.strides}")
+    _need(fm.offset >= 0 and fm.offset % item == 0, f"offset {fm.offset} of elements of {item} bytes")
+    _need(all(stride % item == 0 for stride in fm.strides), f"strides {fm.strides} of elements of {item} bytes")
 
 
 def _requantize(stage: Requantize, ofm: FeatureMap) -> None:
@@ -219,9 +219,9 @@ def _matmul(command: MatMul) -> None:
     (n, h, w, c), (n2, h2, w2, c2) = command.ifm.shape, command.ifm2.shape
     _need((n2, h2, w2) == (n, h, c), f"{command.ifm.shape} times {command.ifm2.shape}")
     _need(command.ofm.shape == (n, h, w, c2), f"its ofm is {command.ofm.shape}, and what comes out is {(n, h, w, c2)}")
-    for one, zero_point in ((command.ifm, command.zero_point), (command.ifm2, command.zero_point2)):
-        _need(one.dtype is not Dtype.INT32, "it multiplies int32")
-        _zero_point(zero_point, one.dtype)
+    for operand, zero_point in ((command.ifm, command.zero_point), (command.ifm2, command.zero_point2)):
+        _need(operand.dtype is not Dtype.INT32, "it multiplies int32")
+        _zero_point(zero_point, operand.dtype)
 
 
 def _elementwise(command: Elementwise) -> None:

@@ -1,4 +1,4 @@
-"""What the machine does without weights, in NumPy: pools, elementwise, tables, resizing, reductions.
+"""The commands without weights, in NumPy: pools, elementwise, tables, resizing, reductions.
 
 Formulae are those of the operators of these names in TOSA 1.0's integer profile; with double rounding, an average is
 TFLite's (half away from zero).
@@ -40,11 +40,11 @@ __all__ = ["BoundVector"]
 
 Sums: TypeAlias = NDArray[np.int64]
 _Work: TypeAlias = Callable[..., Sums]
-"""The elements that the inputs have, one array for each -> sums."""
+"""The elements of the inputs, an array for each -> sums."""
 
 
 class BoundVector:
-    """A command of the vector unit: what it does to the elements of its inputs, and the output stage."""
+    """A command of the vector unit: its function of the inputs' elements, and the output stage."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ def _over_windows(function: np.ufunc, buffer: NDArray[Any], geometry: Geometry, 
 
 
 def _average_pool(command: Pool, rounding: Rounding) -> _Work:
-    """Sums of windows, divided by how many of their elements count: a number for each place."""
+    """Sums of windows, divided by the number of elements that count, which depends on the place."""
     geometry, ofm = command.geometry, command.ofm
     if command.kind is PoolKind.AVERAGE_PADDED:
         counts = np.full((1, *ofm.shape[1:3], 1), prod(geometry.kernel))
@@ -125,12 +125,12 @@ def _average_pool(command: Pool, rounding: Rounding) -> _Work:
     places, inverse = np.unique(counts, return_inverse=True)
     scales = np.array([reciprocal(int(count)) for count in places], np.int64)[inverse.reshape(counts.shape)]
 
-    wide = np.int32 if prod(geometry.kernel) < 1 << 15 else np.int64  # as many int16 at most are added
+    wide = np.int32 if prod(geometry.kernel) < 1 << 15 else np.int64  # the number of int16 whose sum int32 holds
 
     def run(values: NDArray[Any]) -> Sums:
         fill = command.zero_point if rounding == "single" or command.kind is PoolKind.AVERAGE_PADDED else 0
         sums = _over_windows(np.add, padded(values, geometry, fill, wide), geometry, ofm)
-        if rounding == "double":  # of what is stored, not of what it stands for
+        if rounding == "double":  # of the stored integers, zero point included
             return np.asarray(np.sign(sums) * ((np.abs(sums) + counts // 2) // counts) - command.zero_point)
         sums -= prod(geometry.kernel) * command.zero_point
         return rescale(sums, scales[..., 0], scales[..., 1])
@@ -155,7 +155,7 @@ _FUNCTIONS: Final[Mapping[ElementwiseKind, Callable[..., Sums]]] = {
 
 
 def _shifted_right(values: Sums, bits: Sums) -> Sums:
-    """Rounded half up, as TOSA 1.0's ARITHMETIC_RIGHT_SHIFT with `round`."""
+    """A shift that rounds half up, as TOSA 1.0's ARITHMETIC_RIGHT_SHIFT with `round`."""
     return np.asarray((values + (np.int64(1) << bits >> 1)) >> bits)
 
 
@@ -163,7 +163,7 @@ def _elementwise(command: Elementwise, rounding: Rounding) -> _Work:
     function, operands = _FUNCTIONS[command.kind], operands_of(command)
 
     def run(*values: NDArray[Any]) -> Sums:
-        scaled = [_operand(operand, one, rounding) for operand, one in zip(operands, values, strict=True)]
+        scaled = [_operand(operand, elements, rounding) for operand, elements in zip(operands, values, strict=True)]
         return as_int32(function(*scaled))
 
     return run
@@ -202,7 +202,8 @@ def _resize(command: Resize) -> _Work:
 
 
 def _places(command: Resize, axis: int, size: int) -> tuple[Sums, Sums, Sums]:
-    """Along h (axis 0) or w (1): the input's element before each of the output's, that behind it, how far between."""
+    """Along h (axis 0) or w (1): the input's element before each of the output's, the one behind it, and the
+    fraction."""
     at = np.arange(command.ofm.shape[1 + axis], dtype=np.int64) * command.scale_d[axis] + command.offset[axis]
     before = at // command.scale_n[axis]
     return before.clip(0, size - 1), (before + 1).clip(0, size - 1), at - before * command.scale_n[axis]

@@ -1,14 +1,14 @@
-"""Operations that OpenVINO's CPU device computes otherwise than ONNX says -> the same from operations that are exact.
+"""Operations that OpenVINO's CPU device computes inexactly or otherwise than ONNX -> the same from exact operations.
 
     a <= b, of int32        (max(a, b) xor b) == 0          it compares as float32, which has 24 bits
     select(c, a, b)         b xor ((a xor b) and -c)        as float32, too, where it is fused with others
-    a / b, of int32         quotients of float32, and what they leave over
+    a / b, of int32         quotients of float32, and of their remainders
     a > b, of float32       b < a                           NaN > 0.5 is true there
     exp(x), relu(x)         select(isnan(x), x, exp(x))     exp(NaN) is infinite, relu(NaN) 0
 
-Found by trying on OpenVINO 2026.4. Sums, products, Max, CumSum, TopK, bits and what moves elements are exact on int32.
-Integers that float32 holds are left as they are; so are, unless asked for, activations and pools behind a layer: they
-are computed with it, in one pass over memory (ResNet-18 takes 12 % longer otherwise, MobileNetV2 twice as long).
+Tried on OpenVINO 2026.4. Sums, products, Max, CumSum, TopK, bits and moves of elements are exact on int32. Integers
+that float32 holds are left as they are; so are, unless asked for, activations and pools behind a layer: they are
+computed with it, in one pass over memory (ResNet-18 takes 12 % longer otherwise, MobileNetV2 twice as long).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _MOVES: Final = frozenset(
     ("Reshape", "Squeeze", "Unsqueeze", "Transpose", "Slice", "StridedSlice", "Gather", "Broadcast", "Tile")
 )
 _LESS_THAN_A_QUOTIENT: Final = np.float32(1 - 2**-22)
-"""A quotient of two integers in float32 is off by less than that."""
+"""A factor that keeps a float32 quotient of two integers from exceeding the true one."""
 
 
 def make_exact(model: openvino.Model, behind_layers: bool) -> None:
-    """Replace them in `model` and in the bodies of its branches; `behind_layers` also what is computed with a layer."""
+    """Replace inexact operations of `model` and its branches; `behind_layers`: also those computed with a layer."""
     for operation in operations_of(model):
         kind = operation.get_type_name()
         if kind not in _ROWS or (
@@ -51,7 +51,7 @@ def make_exact(model: openvino.Model, behind_layers: bool) -> None:
 
 
 def _is_behind_a_layer(operation: Node, depth: int = 8) -> bool:
-    """Whether an operand is made by a layer, or of integers, in so many steps."""
+    """Whether an operand comes from a layer, or from a rounding to integers, within so many steps."""
     sources = [value.get_node() for value in operation.input_values()]
     return any(
         source.get_type_name() in _LAYERS
@@ -73,8 +73,8 @@ def operations_of(model: openvino.Model) -> Iterator[Node]:
 
 
 def _are_wide(operation: Node) -> bool:
-    """Whether the operands are integers of which float32 may not hold all, and which OpenVINO does not know: what it
-    knows of sizes is exact, and it asks for that while it reads a graph."""
+    """Whether the operands are integers that float32 may not hold. OpenVINO computes known sizes exactly, and needs
+    their operations as they are while it reads a graph."""
     operands = operation.input_values()
     return operands[0].get_element_type() in _WIDE and not (
         all(map(_is_narrow, operands)) or all(map(_is_known, operands))
@@ -82,13 +82,13 @@ def _are_wide(operation: Node) -> bool:
 
 
 def _is_known(output: Output) -> bool:
-    """Whether it is made of constants and sizes that are known."""
+    """Whether `output` depends only on constants and known sizes."""
     shapes = _shapes_behind(output)
     return shapes is not None and all(shape.get_input_partial_shape(0).is_static for shape in shapes)
 
 
 def _shapes_behind(output: Output) -> list[Node] | None:
-    """The ShapeOf operations that it is made of, beside constants; None if an element of an input goes into it."""
+    """The ShapeOf operations on which `output` depends, beside constants; None if it depends on an input's elements."""
     shapes, seen, ahead = list[Node](), set[int](), [output.get_node()]
     while ahead:
         node = ahead.pop()
@@ -120,7 +120,7 @@ def _is_narrow(output: Output, depth: int = 8) -> bool:
 
 
 def _has_narrow_constant(operation: Node) -> bool:
-    """Whether an operand is constant and so small that rounding the other does not pass it."""
+    """Whether an operand is a constant so small that rounding the other operand does not pass it."""
     return any(v.get_node().get_type_name() == "Constant" and _is_narrow(v) for v in operation.input_values())
 
 
@@ -139,7 +139,7 @@ def _is_zero(value: Output) -> Output:
 
 
 def _smaller(a: Output, b: Output) -> Output:
-    """A minimum behind a maximum would become a Clamp, which has limits of float32."""
+    """A minimum behind a maximum would become a Clamp with limits of float32: this is a maximum of complements."""
     return _made("bitwise_not", opset.maximum(opset.bitwise_not(a), opset.bitwise_not(b)))
 
 
@@ -148,12 +148,13 @@ def _is_no_larger(a: Output, b: Output) -> Output:
 
 
 def _chosen(condition: Output, a: Output, b: Output) -> Output:
+    # -1 has all bits, 0 none
     mask = opset.negative(opset.convert(condition, a.get_element_type().get_type_name()))
     return _made("bitwise_xor", b, opset.bitwise_and(opset.bitwise_xor(a, b), mask))
 
 
 def _compared(exact: Callable[[Output, Output], Output], otherwise: str = "", turned: bool = False) -> Row:
-    """By `exact` where float32 may not hold the operands, else by the operation `otherwise`, or as it is."""
+    """A row: by `exact` where float32 may not hold the operands, else by the operation `otherwise`, or unchanged."""
 
     def row(operation: Node) -> Output | None:
         a, b = operation.input_values()[:: -1 if turned else 1]
@@ -178,7 +179,7 @@ def _select(operation: Node) -> Output | None:
 
 
 def _absolute(operation: Node) -> Output | None:
-    """Of what is computed from constants and sizes OpenVINO leaves the signs if the first element has none."""
+    """OpenVINO's Abs of values that depend on constants and sizes alone keeps the signs if the first has none."""
     value = operation.input_value(0)
     if value.get_node().get_type_name() == "Constant" or _shapes_behind(value) is None:
         return None
@@ -191,24 +192,25 @@ def _relu(operation: Node) -> Output | None:
 
 
 def _positive(value: Output) -> Output:
-    """A maximum with 0 would become a ReLU, of float32."""
+    """The maximum with 0, by a choice: OpenVINO would make a ReLU of float32 of a maximum."""
     zero = _constant(0, value)
     return _chosen(_made("less", value, zero), zero, value)
 
 
 def _extreme(operation: Node) -> Output | None:
-    """The first in order, one axis after the other."""
+    """The first in sorted order, along one axis after the other."""
     value, axes = operation.input_values()
     if not _are_wide(operation):
         return _finite_extreme(operation)
     kind = operation.get_type_name().removeprefix("Reduce").lower()
+    # TopK compares integers exactly, ReduceMax and ReduceMin in float32
     for axis in np.atleast_1d(axes.get_node().get_data()):
         value = _made("topk", value, np.int64(1), int(axis), kind, "none", index_element_type="i32")
     return value if operation.get_keep_dims() else _made("squeeze", value, axes)
 
 
 def _padded(operation: Node) -> Output | None:
-    """Around bits that differ from the value by none."""
+    """Pads with any number: 0 is padded around the value xor the number, and both are combined by xor again."""
     value, before, after, *number = operation.input_values()
     if operation.get_pad_mode() != "constant" or not number or value.get_element_type() not in _WIDE:
         return None
@@ -222,12 +224,14 @@ def _padded(operation: Node) -> Output | None:
 
 
 def _divided(a: Output, b: Output) -> tuple[Output, Output]:
-    """The quotient towards zero and what is left over, which has the sign of `a`. No quotient of floats is larger than
-    the true one, so that what is left over is never negative: twice that, and at most once `b` remains to be taken."""
+    """The quotient towards zero and the remainder, which has the sign of `a`. No float quotient is larger than the true
+    one: the remainder keeps its sign after both steps, and at most once `b` is left to be taken."""
     quotient, rest = _whole(a, b), None
     rest = opset.subtract(a, opset.multiply(quotient, b))
+    # the bits of the quotient that float32 has lost are those of the remainder's quotient
     more = _whole(rest.output(0), b)
     rest = opset.subtract(rest, opset.multiply(more, b)).output(0)
+    # |rest| >= |b|, compared below zero, where the lowest integer has a counterpart
     remains = _is_no_larger(_below_zero(rest), _below_zero(b))
     sign = opset.multiply(opset.sign(rest), opset.sign(b))
     one_more = opset.multiply(sign, opset.convert(remains, a.get_element_type().get_type_name()))
@@ -242,7 +246,7 @@ def _whole(a: Output, b: Output) -> Output:
 
 
 def _below_zero(value: Output) -> Output:
-    """-|value|: of the lowest integer there is no |value|."""
+    """-|value|: |value| of the lowest integer does not exist."""
     return _smaller(value, _made("negative", value))
 
 
@@ -255,7 +259,7 @@ def _mod(operation: Node) -> Output | None:
 
 
 def _floor_mod(operation: Node) -> Output | None:
-    """What is left over, with the sign of the divisor."""
+    """The remainder, with the sign of the divisor."""
     if not _are_wide(operation):
         return None
     a, b = operation.input_values()
@@ -268,7 +272,7 @@ def _floor_mod(operation: Node) -> Output | None:
 
 
 def _keeping_nan(operation: Node) -> Output | None:
-    """The same again, but where the operand is NaN."""
+    """The same operation, with NaN where the operand is NaN."""
     value = operation.input_value(0)
     if not value.get_element_type().is_real():
         return None
@@ -287,7 +291,7 @@ def _unless_nan(value: Output, otherwise: Output) -> Output:
 
 
 def _extreme_of_two(operation: Node) -> Output | None:
-    """Of floats NaN if one is; OpenVINO gives the other then."""
+    """NaN if one float is NaN, where OpenVINO gives the other; integers without a Clamp or ReLU of float32."""
     a, b = operation.input_values()
     is_maximum = operation.get_type_name() == "Maximum"
     if a.get_element_type() in _WIDE:
@@ -305,7 +309,7 @@ def _extreme_of_integers(a: Output, b: Output) -> Output | None:
 
 
 def _finite_extreme(operation: Node) -> Output | None:
-    """Of nothing but infinities OpenVINO gives the outermost number: of halves, which doubled is infinite again."""
+    """OpenVINO's extreme of infinities is the largest finite number: half of it, doubled, is infinite again."""
     value, axes = operation.input_values()
     if not value.get_element_type().is_real():
         return None
@@ -318,23 +322,25 @@ def _of_halves(value: Output, extreme: Callable[[Output], Output]) -> Output:
 
 
 def _max_pool(operation: Node) -> None:
-    """Its values. Where they stand has a branch of its own that looks for NaN."""
+    """The values of a max pool, with NaN. The result with places has a branch of its own that looks for NaN."""
     value, settings = operation.input_value(0), operation.get_attributes()
     if value.get_element_type().is_integral():
         return
     names = "strides", "dilations", "pads_begin", "pads_end", "kernel"
     window = *(settings[name] for name in names), "floor", "explicit"
     pooled = _of_halves(value, lambda half: _made("max_pool", half, *window))
+    # a comparison does not see NaN: a pool over where they are does
     with_nan = opset.max_pool(opset.convert(opset.is_nan(value), "f32"), *window).output(0)
     nan = opset.convert_like(opset.constant(np.array(np.nan, np.float32)), pooled)
     operation.output(0).replace(_made("select", opset.greater(with_nan, np.float32(0)), nan, pooled))
 
 
 def _softmax(operation: Node) -> Output | None:
-    """NaN along a dim where one of its elements is: OpenVINO leaves numbers beside it. A sum tells, of what is made so
-    small before that it never is infinite by itself; infinite it is NaN, too, unless below 0."""
+    """NaN along a dim with a NaN, beside which OpenVINO leaves numbers. A sum tells: scaled down, finite elements
+    cannot make it infinite; if it is infinite the result is NaN too, unless it is -inf."""
     value, axis = operation.input_value(0), operation.get_attributes()["axis"]
     softmax = _made("softmax" if operation.get_type_name() == "Softmax" else "log_softmax", value, axis)
+    # 2^-40: no sum of finite elements becomes infinite
     total = opset.reduce_sum(opset.multiply(value, _constant(2.0**-40, value)), np.array([axis]), True)
     return _made("select", opset.less(total, _constant(np.inf, value)), softmax, _constant(np.nan, value))
 

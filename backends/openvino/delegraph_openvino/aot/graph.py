@@ -27,16 +27,14 @@ from delegraph_openvino.aot.target import OPENVINO
 __all__ = ["CODES_OF", "OpenVinoGraph"]
 
 CODES_OF: Final = ":codes"
-"""Behind the name of a weight: its bytes as codes of 4 bits, two to a byte."""
+"""The suffix of the name of a weight whose bytes are read as codes of 4 bits, two to a byte."""
 
 
 class OpenVinoGraph(GraphBuilder):
-    """`tensors` are the program's constants, by placeholder. `packed` are the weights of 4 bits, `known` the
-    results of products that are computed ahead of time. The calls in `to_the_bit` give what the grid has, 0 where it
-    has that. Of products with weights that are dequantized in the graph, `rounded` have values that are rounded in the
-    run, `exact` have others. Nodes are called after the call that they are made for, whose debug handles
-    `debug_handle_map` has.
-    """
+    """`tensors` are the program's constants, by placeholder. `packed` are the weights of 4 bits, `known` the results of
+    products that are computed ahead of time. The calls in `to_the_bit` need exact grid values, 0 where the grid has 0.
+    `rounded` counts the products with dequantized weights whose other operand is rounded at run time, `exact` the
+    others. Nodes are named after the call that they are made for; `debug_handle_map` has its debug handles."""
 
     def __init__(self) -> None:
         super().__init__(OPENVINO)
@@ -48,7 +46,7 @@ class OpenVinoGraph(GraphBuilder):
         self.debug_handle_map: dict[str, tuple[int, ...]] = {}
 
     def add_parameter(self, node: Node, tensor: torch.Tensor) -> None:
-        """Make the placeholder `node` an initialiser over the memory of `tensor`; of halves, which are cast."""
+        """Make the placeholder `node` an initialiser over the memory of `tensor`; a half is cast."""
         self.tensors[node] = tensor
         if tensor.dtype not in HALVES:
             super().add_parameter(node, tensor)
@@ -63,11 +61,11 @@ class OpenVinoGraph(GraphBuilder):
         return super().cast(value, torch.float32 if dtype == torch.float64 else dtype)
 
     def constant(self, array: NDArray[Any]) -> ir.Value:
-        """A constant; equal ones are one."""
+        """A constant; equal constants share one value."""
         return super().constant(array.astype(np.float32) if array.dtype == np.float64 else array)
 
     def weight(self, name: str, array: NDArray[Any]) -> ir.Value:
-        """An initialiser for a rearranged weight; one that was made of bfloat16 is stored as that."""
+        """An initialiser for a rearranged weight, stored as bfloat16 if it comes from that."""
         if array.dtype != np.float32 or (np.ascontiguousarray(array).view(np.uint32) & 0xFFFF).any():
             return super().weight(name, array)
         return self.cast(super().weight(name, array.astype(ml_dtypes.bfloat16)), torch.float32)
@@ -77,7 +75,7 @@ class OpenVinoGraph(GraphBuilder):
         return self.op("MatMul", x, y, domain=DOMAIN)
 
     def prepare(self, graph: Graph) -> None:
-        """Find weights of 4 bits, products that are known, and what is to be rounded exactly."""
+        """Collect weights of 4 bits, known products, and the values that must be rounded exactly."""
         self.packed |= packed_weights(graph, self.constants)
         self.known |= known_products(graph, self.tensors)
         self.to_the_bit |= roundings_before_jumps(graph)
@@ -99,12 +97,12 @@ class OpenVinoGraph(GraphBuilder):
 
     @contextmanager
     def on_behalf_of(self, *calls: Node) -> Iterator[None]:
-        """Name what is made within after the first of `calls`."""
+        """Name the nodes that the body of the `with` adds after the first of `calls`."""
         before = len(self.nodes)
         with super().on_behalf_of(*calls):
             yield
         name = calls[0].name
         self.debug_handle_map[name] = debug_handles(*calls)
         for node in nodes_within(self.nodes[before:]):
-            if node.name is None or "/" not in node.name:  # its reader goes by the names of nodes
+            if node.name is None or "/" not in node.name:  # the profile's reader needs the names of nodes
                 node.name = f"{name}/{node.outputs[0].name}"

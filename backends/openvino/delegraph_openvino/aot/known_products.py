@@ -1,8 +1,8 @@
 """A product of constants alone, with a weight that is stored in integers -> its result, computed when lowering.
 
-    linear(zeros, dequantize(weight))  ->  a constant        an LSTMCell that is given no state
+    linear(zeros, dequantize(weight))  ->  a constant        an LSTMCell without an initial state
 
-OpenVINO makes one operation of the product and what dequantizes its weight, and fails where it then folds that.
+OpenVINO joins the product with the dequantizing of its weight into one operation, and fails when it folds that.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from delegraph_openvino.aot.rounded_values import PRODUCTS, roundings_behind
 __all__ = ["known_products"]
 
 _SHAPED_ALIKE: Final = frozenset({"aten::full_like", "aten::zeros_like", "aten::ones_like"})
-"""Of their operand they take the shape alone."""
+"""Operators that read only the shape of their operand."""
 
 
 def known_products(graph: Graph, tensors: Mapping[Node, torch.Tensor]) -> dict[Node, NDArray[Any]]:
-    """The results of those of `graph`, whose weights and constants are `tensors`."""
+    """The results of such products of `graph`, whose weights and constants are `tensors`."""
     constant = _constant_calls(graph, tensors)
     products = {
         node
@@ -39,9 +39,9 @@ def known_products(graph: Graph, tensors: Mapping[Node, torch.Tensor]) -> dict[N
     return {node: as_array(values[node]) for node in products}
 
 
-def _constant_calls(graph: Graph, held: Iterable[Node]) -> list[Node]:
-    """The calls that depend on nothing that a run is given, in the order of the graph."""
-    known, calls = set(held), []
+def _constant_calls(graph: Graph, constants: Iterable[Node]) -> list[Node]:
+    """The calls that depend only on constants, in the order of the graph."""
+    known, calls = set(constants), []
     for node in graph.nodes:
         if node.op == "call_function" and known.issuperset(_read(node)):
             known.add(node)
@@ -57,18 +57,18 @@ def _read(node: Node) -> list[Node]:
 
 
 def _with_sources(products: Collection[Node]) -> set[Node]:
-    """`products` and all that they are computed from."""
-    found, left = set(products), list(products)
+    """`products` and all nodes on which they depend."""
+    needed, left = set(products), list(products)
     while left:
-        new = [source for source in _read(left.pop()) if source not in found]
-        found.update(new)
+        new = [source for source in _read(left.pop()) if source not in needed]
+        needed.update(new)
         left += new
-    return found
+    return needed
 
 
 def _result(node: Node, values: dict[Node, Any]) -> Any:
-    def given(source: Node) -> Any:
+    def value_of(source: Node) -> Any:
         fake = source.meta["val"]
         return values[source] if source in values else torch.empty(fake.shape, dtype=fake.dtype)
 
-    return node.target(*map_arg(node.args, given), **map_arg(node.kwargs, given))  # type: ignore[operator]
+    return node.target(*map_arg(node.args, value_of), **map_arg(node.kwargs, value_of))  # type: ignore[operator]

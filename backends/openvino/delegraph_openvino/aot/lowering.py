@@ -94,12 +94,12 @@ def _lowered(
     """The blob of a partition; its weights whose placeholders have a key are in the named data."""
     graph = OpenVinoConverterGraph()
     converted = convert(program, graph)
-    handles = {name: found for name, found in graph.debug_handle_map.items() if found}
-    held = indexed_inputs(program.graph, ResolvedSignature.of(program))
+    handles = {name: ids for name, ids in graph.debug_handle_map.items() if ids}
+    places = indexed_inputs(program.graph, ResolvedSignature.of(program))
     exact_nan = any(spec.key == EXACT_NAN for spec in compile_specs)
     products = [node for node in program.graph.nodes if operator_name(node).split(".")[0] in PRODUCTS]
     bfloat16 = {outer_dtype_of(node) for node in products} == {torch.bfloat16}
-    blob = blob_of(converted, graph, keys, held, bfloat16, exact_nan)
+    blob = blob_of(converted, graph, keys, places, bfloat16, exact_nan)
     return PreprocessResult(blob, debug_handle_map=handles)
 
 
@@ -107,18 +107,18 @@ def blob_of(
     converted: ConvertedModel,
     graph: OpenVinoConverterGraph,
     keys: Mapping[str, str] = MappingProxyType({}),
-    held: Sequence[PlacesInfo] = (),
+    places: Sequence[PlacesInfo] = (),
     bfloat16: bool = False,
     exact_nan: bool = False,
 ) -> bytes:
-    """The blob of what `graph` made: `held` are the places of tensors that inputs hold, `bfloat16` whether products may
-    be computed in it, `exact_nan` whether NaN is one behind activations of layers, too. Weights that have a key are in
-    the named data.
+    """The blob of `converted`, the model in `graph`: `places` are the places in tensors that inputs hold, `bfloat16`
+    whether products may be computed in it, `exact_nan` whether NaN passes activations behind layers, too. Weights that
+    have a key are in the named data.
 
     Raises `PreprocessError` if OpenVINO refuses the graph.
     """
     named = _named(converted)
-    infos = [replace(info, places=tuple(of for of in held if of.input == name)) for name, info in named]
+    infos = [replace(info, places=tuple(of for of in places if of.input == name)) for name, info in named]
     weights = _brought_out(converted.model.graph)
     xml, constants = _serialized(_read(converted, exact_nan))
     check_ir(xml, len(constants))
@@ -141,7 +141,7 @@ def blob_of(
 
 
 def _named(converted: ConvertedModel) -> list[tuple[str, TensorInfo]]:
-    """Call the inputs after their place, leave out those that nothing reads; what they were called, and the infos."""
+    """Name the inputs after their place, leave out those that nothing reads; their former names, and the infos."""
     graph, inputs = converted.model.graph, {value.name: value for value in converted.model.graph.inputs}
     infos = []
     for place, info in enumerate(converted.inputs):
@@ -165,7 +165,7 @@ def _info(info: BlobTensor) -> TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
-    """A weight outside the IR, by the name of its initialiser: what is to be stored, of `dtype` and `shape`."""
+    """A weight outside the IR, by the name of its initialiser: its stored content, `dtype` and `shape`."""
 
     name: str
     content: NDArray[Any]
@@ -224,8 +224,8 @@ def _read(converted: ConvertedModel, exact_nan: bool) -> openvino.Model:
 
 
 def _count_axis_from_behind(gather: openvino.Node) -> None:
-    """A permutation of channels that is counted from the front OpenVINO takes into the weights of the convolution that
-    reads it, and inverts it there."""
+    """OpenVINO folds a permutation of channels whose axis is counted from the front into the weights of the convolution
+    behind it, and inverts the permutation there."""
     axis, rank = gather.input_value(2).get_node(), gather.input_value(0).get_partial_shape().rank
     if axis.get_type_name() == "Constant" and rank.is_static:
         behind = int(axis.get_data().item()) % rank.get_length() - rank.get_length()
@@ -233,10 +233,10 @@ def _count_axis_from_behind(gather: openvino.Node) -> None:
 
 
 def _computed(output: Output, dtype: str) -> Output:
-    """What is an input or a weight as it is, behind an operation that changes nothing: without one OpenVINO leaves the
-    memory that it is given for the output as it was."""
+    """An input or a weight that is an output, behind an operation that changes nothing: without it OpenVINO does not
+    write into the memory of the output."""
     source = output.get_node()
-    while source.get_type_name() == "Convert":  # of bfloat16, which the output is again
+    while source.get_type_name() == "Convert":  # of bfloat16, the dtype of the output
         source = source.input_value(0).get_node()
     if source.get_type_name() not in ("Parameter", "Constant"):
         return output
@@ -254,7 +254,7 @@ def _computed(output: Output, dtype: str) -> Output:
 
 
 def _serialized(model: openvino.Model) -> tuple[bytes, bytes]:
-    """The IR's two files; OpenVINO writes them nowhere but to files."""
+    """The IR's two files, which OpenVINO only writes to disk."""
     _name_by_place(model)
     with tempfile.TemporaryDirectory(prefix="delegraph-openvino-") as folder:
         xml, constants = Path(folder, "model.xml"), Path(folder, "model.bin")
@@ -263,9 +263,9 @@ def _serialized(model: openvino.Model) -> tuple[bytes, bytes]:
 
 
 def _name_by_place(model: openvino.Model) -> None:
-    """Name by its place what is neither an input nor named after a node: OpenVINO numbers it by all that the process
-    has ever made, and the same graph would be another file each time. Values between have no names: one that is
-    simplified away would lend its own to an input."""
+    """Name all operations by place but inputs and those named after a node: OpenVINO numbers them through the whole
+    process, and the same graph would be another file each time. Values between have no names: one that is simplified
+    away would lend its name to an input."""
     for place, operation in enumerate(model.get_ordered_ops()):
         for output in operation.outputs():
             is_input = operation.get_type_name() == "Parameter"

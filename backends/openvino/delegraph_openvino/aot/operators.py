@@ -1,4 +1,4 @@
-"""OpenVINO's operations that ONNX says otherwise: how a graph names them, and how OpenVINO's reader makes them.
+"""OpenVINO's operations that differ from ONNX's: their names in a graph, and how OpenVINO's reader makes them.
 
 Clamp(x, low, high)              one operation; ONNX's Clip becomes a maximum and a minimum
 MatMul(x, w, transpose_b)        ONNX's would have a Transpose between a weight and its product
@@ -31,7 +31,7 @@ _OPERATIONS: Final = {"Clamp": _clamp, "MatMul": _matmul}
 
 
 def reading_core() -> openvino.Core:
-    """What reads a graph that has operators of `DOMAIN`."""
+    """A reader of graphs with operators of `DOMAIN`."""
     core = openvino.Core()
     for name, convert in _OPERATIONS.items():
         core.add_extension(ConversionExtension(name, DOMAIN, convert))

@@ -3,7 +3,7 @@
     bytes ─┬─ & 15 ──┬─ stack ─ view ─ dequantize ─ view ─ linear
            └─ // 16 ─┘
 
-What unpacks them is not needed then, and the bytes are read as they are: OpenVINO's products know such weights, in
+The unpacking calls are left out then, and the bytes are read as they are: OpenVINO's products know such weights, in
 groups that have a dim of their own.
 
     codes (rows, groups, group) ─ Convert ─ Subtract(zeros) ─ Multiply(scales) ─ Reshape (rows, groups * group)
@@ -24,8 +24,8 @@ __all__ = ["PackedWeight", "packed_weights"]
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """A weight of `shape`, whose `codes` `node` holds, packed as they are stored; `scale` has one for each group, one
-    row behind the other, and `zero_points` are of (rows, groups, 1)."""
+    """A weight of `shape`; `node` is the placeholder of its packed `codes`; `scale` has a number for each group, row by
+    row, and `zero_points` are (rows, groups, 1)."""
 
     node: Node
     codes: NDArray[np.uint8]
@@ -35,9 +35,9 @@ class PackedWeight:
 
 
 def packed_weights(graph: Graph, constants: Constants) -> dict[Node, PackedWeight]:
-    """Those of `graph`, by the call whose result is the weight in float."""
-    found = {node: weight for node in graph.nodes if (weight := _packed(node, constants)) is not None}
-    return {node: weight for node, weight in found.items() if not node.users.keys() <= found.keys()}
+    """The weights of `graph` by the call whose result is the weight in float."""
+    weights = {node: weight for node in graph.nodes if (weight := _packed(node, constants)) is not None}
+    return {node: weight for node, weight in weights.items() if not node.users.keys() <= weights.keys()}
 
 
 def _packed(node: Node, constants: Constants) -> PackedWeight | None:

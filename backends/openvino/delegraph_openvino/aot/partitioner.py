@@ -25,10 +25,10 @@ def openvino_partitioner(
 ) -> Partitioner:
     """A partitioner for `OpenVinoIR`.
 
-    The first five are what a delegate is loaded with unless the loader says otherwise: see `OpenVinoOptions`. With
-    `exact_nan` a NaN passes activations, max pooling and softmax behind layers (convolutions, matrix products), which
-    OpenVINO computes in one with the layer and gives a number instead; slower by 10 to 120 %. A delegate is made of
-    `minimum_nodes` and more; with `allow_trivial`, also of views alone.
+    The first five are a delegate's options unless they are set at load: see `OpenVinoOptions`. With `exact_nan` a NaN
+    passes activations, max pooling and softmax behind layers (convolutions, matrix products), which OpenVINO computes
+    in one with the layer and gives a number instead; slower by 10 to 120 %. A delegate has at least `minimum_nodes`
+    calls; with `allow_trivial` it may consist of views alone.
     Raises `InvalidArgument` for a value that an option does not take.
     """
     options = OpenVinoOptions(device, num_threads, performance_hint, precision, int8_products)

@@ -1,11 +1,11 @@
-"""ATen program -> annotations of what OpenVINO computes on integers: the quantizer that users name "openvino".
+"""ATen program -> annotations of calls that OpenVINO computes on integers: the quantizer that users name "openvino".
 
-    conv ─> relu ─> q/dq ─> conv         what a layer reads is rounded, what it gives is not
+    conv ─> relu ─> q/dq ─> conv         the input of a layer is rounded, its result is not
 
-    q @ k.T ─> softmax ─> q/dq ─> @ v    what two values are multiplied from is rounded, on grids about zero
+    q @ k.T ─> softmax ─> q/dq ─> @ v    both operands of a product of two values are rounded, on grids about zero
 
-OpenVINO finds the integers itself: rounding in front of a layer is done by the kernel of the one before it, whatever
-stands between them, moves and pooling included. What no layer reads stays in float, and costs no accuracy.
+OpenVINO derives the integers itself: rounding in front of a layer is done by the kernel of the layer before it, across
+moves and pooling in between. A value that no layer reads stays in float, and costs no accuracy.
 """
 
 from __future__ import annotations
@@ -52,34 +52,34 @@ THROUGH: Final = frozenset(
         *(aten.relu6.default, aten.clamp.default, aten.dropout.default, aten.max_pool2d.default, aten.cat.default),
     }
 )
-"""Behind a convolution: computed with it, or on its integers."""
+"""Calls behind a convolution that are computed with it, or on its integers."""
 
 
 def openvino_quantizer(*, recipe: str | Recipe = "int8") -> Quantizer:
     """A quantizer for `OpenVinoIR`, for a recipe, or one by its name with options: `"int8{observer=minmax}"`.
 
-    "int8" and "int8_per_tensor" round what convolutions, linear layers and attention read, and sums and averages of
-    convolutions; "int8_dynamic" what linear layers read.
+    "int8" and "int8_per_tensor" round the inputs of convolutions, linear layers and attention, and sums and averages of
+    convolutions; "int8_dynamic" the inputs of linear layers.
 
-    Raises what `recipe_named` does, and `LoweringError` for a recipe whose values or weights have other than 8 bits.
+    Raises what `recipe_named` raises, and `LoweringError` for a recipe whose values or weights have other than 8 bits.
     """
-    wanted = recipe_named(recipe)
-    if wanted.activation_bits != 8 or wanted.weight_bits != 8:
+    resolved = recipe_named(recipe)
+    if resolved.activation_bits != 8 or resolved.weight_bits != 8:
         raise LoweringError(
-            f"quantizer 'openvino' annotates values and weights of 8 bits, and recipe {wanted.name!r} has others:"
+            f"quantizer 'openvino' annotates values and weights of 8 bits, and recipe {resolved.name!r} has others:"
             f" delegraph.quantize(model, recipe={recipe!r}) without backends takes a general quantizer"
         )
-    return OpenVinoQuantizer(wanted)
+    return OpenVinoQuantizer(resolved)
 
 
 class OpenVinoQuantizer:
-    """torchao's `Quantizer` in all that it calls, for a recipe; see `openvino_quantizer`."""
+    """torchao's `Quantizer`, in all methods that torchao calls, for a recipe; see `openvino_quantizer`."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._static = not recipe.dynamic
         self._activation, self._weight = activation_spec(recipe), weight_spec(recipe)
         self._transposed_weight = weight_spec(recipe, ch_axis=1)
-        self._probabilities = activation_spec(replace(recipe, observer="minmax"))  # none of them is cut off
+        self._probabilities = activation_spec(replace(recipe, observer="minmax"))  # no probability is cut off
         self._about_zero = replace(self._activation, qscheme=torch.per_tensor_symmetric, quant_min=-127)
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
@@ -89,7 +89,7 @@ class OpenVinoQuantizer:
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
-        """Annotate what each layer reads; a node that has an annotation keeps it."""
+        """Annotate the inputs of each layer; a node that has an annotation keeps it."""
         for node in model.graph.nodes:
             if node.op == "call_function" and annotation_of(node) is None:
                 inputs = self._inputs(node)
@@ -98,10 +98,10 @@ class OpenVinoQuantizer:
         return model
 
     def validate(self, model: GraphModule) -> None:
-        """Everything that `annotate` writes can be computed: where there is no integer kernel, in float."""
+        """No check is needed: a call without an integer kernel is computed in float."""
 
     def reason(self, node: Node) -> str | None:
-        """Why it leaves a call of floats."""
+        """The reason why the quantizer leaves a call of floats."""
         if channel_dim(node) is not None or node.target in PRODUCTS:
             return "of layers whose weights are the model's, and of products of two values, it rounds what they read"
         if node.target in SUMS | AVERAGES:
@@ -111,7 +111,7 @@ class OpenVinoQuantizer:
         return "OpenVINO rounds what layers, and products of two values, read, and computes this in float"
 
     def _inputs(self, node: Node) -> dict[Any, Any]:
-        """How what `node` reads is quantized; nothing if that is not."""
+        """The annotations of the inputs of `node`; none if it is not quantized."""
         by_channel = self._weight_of(node)
         if by_channel is not None:
             x, weight = node.args[:2]
@@ -126,7 +126,7 @@ class OpenVinoQuantizer:
         return {read[0]: self._activation} if node.target in AVERAGES else {}
 
     def _weight_of(self, node: Node) -> Any:
-        """How the weight of a layer is quantized; None of other calls, and of layers that stay float."""
+        """The annotation of the weight of a layer; None for other calls, and for layers that stay float."""
         channels = channel_dim(node)
         if channels is None or not (self._static or node.target is aten.linear.default):
             return None
@@ -140,7 +140,7 @@ class OpenVinoQuantizer:
 
 
 def _is_convolved(node: Node) -> bool:
-    """Whether a convolution gives `node`, or what is computed with it."""
+    """Whether `node` is a convolution, or is computed with one."""
     while node.target in THROUGH | SUMS and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return channel_dim(node) is not None and node.target is not aten.linear.default

@@ -1,11 +1,11 @@
-"""A value -> the rounded ones whose integers OpenVINO may put in its place, and what keeps it from that.
+"""A value -> the rounded values whose integers OpenVINO may put in its place, and how that is prevented.
 
     dequantize ─> max_pool ─> cat ─> clamp       the clamp's operand may become integers
     dequantize ─> conv ─> + bias ─> clamp        a layer's result is reals
 
-Its low-precision transformations move the scale and the zero point behind whatever stands between two layers. Not of
-everything are they right then: a limit lies between two integers, and padding is none of them; nor are scales by
-channel moved with the channels.
+Its low-precision transformations move the scale and the zero point behind all operators between two layers. For some
+that is wrong: a limit lies between two integers, padding is no integer, and scales by channel are not moved with the
+channels.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ JUMPS: Final = frozenset(
         *("logical_or", "logical_xor", "eq", "ne", "lt", "le", "gt", "ge"),
     )
 )
-"""Operators whose results for 0 and for next to nothing are different ones."""
+"""Operators whose results for 0 and for a tiny number differ."""
 
 
 def roundings_before_jumps(graph: Graph) -> set[Node]:
-    """The dequantize calls that what jumps comes from: OpenVINO's rounding gives 1e-8 where the grid has 0."""
+    """The dequantize calls behind which an operator jumps: OpenVINO's rounding gives 1e-8 where the grid has 0."""
     jumping = (node for node in graph.nodes if node.op == "call_function" and _jumps(node))
     return {call for node in jumping for source in node.all_input_nodes for call in roundings_behind(source)}
 
@@ -64,35 +64,35 @@ def _jumps(node: Node) -> bool:
     name = operator_name(node)
     if name.endswith("_mode"):  # of a division, whose quotient is rounded
         return True
-    made, taken = (is_floating(one) for one in (node, next(iter(node.all_input_nodes), node)))
-    return name.split(".")[0] in JUMPS or (taken and not made and name.endswith("_copy"))
+    gives_floats, takes_floats = (is_floating(value) for value in (node, next(iter(node.all_input_nodes), node)))
+    return name.split(".")[0] in JUMPS or (takes_floats and not gives_floats and name.endswith("_copy"))
 
 
 def is_floating(node: Node) -> bool:
-    """Whether it has a tensor of floats."""
+    """Whether `node` has a tensor of floats."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def roundings_behind(value: Any) -> list[Node]:
-    """The dequantize calls from which `value` comes by way of other operators than products."""
-    found: list[Node] = []
+    """The dequantize calls on which `value` depends through operators other than products."""
+    roundings: list[Node] = []
     left = [value] if isinstance(value, Node) else []
     seen = set(left)
     while left:
         node = left.pop()
         name = operator_name(node)
         if name.startswith("quantized_decomposed::dequantize"):
-            found.append(node)
+            roundings.append(node)
         elif name.split(".")[0] not in PRODUCTS:
             new = [source for source in node.all_input_nodes if source not in seen]
             seen.update(new)
             left += new
-    return found
+    return roundings
 
 
 def with_reals(g: GraphBuilder, value: Node) -> ir.Value:
-    """`value` behind a choice that always takes it, if integers may stand for it: OpenVINO moves none through one."""
+    """`value` behind a Where that always chooses it, if integers may take its place: they move through no Where."""
     result, dtype = g.value(value), dtype_of(value)
     if not dtype.is_floating_point or not roundings_behind(value):
         return result
@@ -101,11 +101,11 @@ def with_reals(g: GraphBuilder, value: Node) -> ir.Value:
 
 
 def bias_of(g: GraphBuilder, x: Node, weight: Node, bias: Node | None, channels: int) -> ir.Value | None:
-    """What is added to the product of `x` and `weight`: a bias, or zeros if there is none and OpenVINO may multiply
-    integers. Scales of integers by channel it moves through selections and sums, as they are, but through no bias."""
+    """The bias of the product of `x` and `weight`; zeros if there is none and OpenVINO may multiply integers: it moves
+    scales by channel, as they are, through selections and sums, but through no bias."""
     if bias is not None and not _is_zero(g, bias):
         return g.value(bias)
-    fixed = any(isinstance(call.args[1], float) for call in roundings_behind(x))  # scales not found in the run
+    fixed = any(isinstance(call.args[1], float) for call in roundings_behind(x))  # scales known ahead of time
     on_integers = fixed and roundings_behind(weight)
     return _kept_zeros(g, channels) if on_integers else None
 
@@ -116,9 +116,8 @@ def _is_zero(g: GraphBuilder, bias: Node) -> bool:
 
 
 def _kept_zeros(g: GraphBuilder, channels: int) -> ir.Value:
-    """Zeros that are rounded, to zeros: a sum with others OpenVINO leaves out before it looks for integers, and zeros
-    that are dequantized are moved on like scales. Zeros of their own: a layer is not joined with a bias that others
-    read too."""
+    """Zeros that are rounded, to zeros: OpenVINO removes a sum with plain zeros before it looks for integers, and moves
+    dequantized zeros like scales. Each layer has its own: it is not joined with a bias that others read too."""
     zeros = g.op("Expand", g.constant(np.array(0, np.float32)), g.ints([channels]))
     return fake_quantized(g, zeros, (-1, 1), (-1, 1), 255)
 
@@ -126,6 +125,6 @@ def _kept_zeros(g: GraphBuilder, channels: int) -> ir.Value:
 def fake_quantized(
     g: GraphBuilder, value: ir.Value, ends: Sequence[float], results: Sequence[float], levels: int
 ) -> ir.Value:
-    """FakeQuantize: `value` limited to `ends`, on one of so many steps from one of `results` to the other."""
+    """FakeQuantize: `value` limited to `ends`, on the nearest of `levels` steps from one of `results` to the other."""
     bounds = [g.constant(np.array(end, np.float32)) for end in (*ends, *results)]
     return g.op("FakeQuantize", value, *bounds, domain=OPENVINO_DOMAIN, levels=levels)

@@ -1,4 +1,4 @@
-"""Calls that OpenVINO wants in a way of its own -> ONNX, its own operations among it; every other call is the table's.
+"""Calls that OpenVINO needs in a form of its own -> ONNX with its own operations; the table converts all others.
 
     q = quantize(x, s, z, low, high, int8)        FakeQuantize(x, …, low, high) -> Cast(int8)
     y = dequantize(q, s, z, …)                    Cast(float) -> Sub(z) -> Mul(s)
@@ -6,7 +6,7 @@
     w = dequantize(weight, s, z, …)               int8 weight -> Cast(float) -> Sub(z) -> Mul(s)
 
 On the CPU device a convolution or a matrix product of two such values is computed on integers: its low-precision
-transformations look for these patterns. What they may not move integers through stands behind `with_reals`.
+transformations match these patterns. Operators through which integers may not be moved stand behind `with_reals`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _FLOAT: Final = torch.float32
 
 
 class OpenVinoConverterGraph(OpenVinoGraph):
-    """With the rows of this module."""
+    """Adds the rows of this module."""
 
     def own(self, node: Node) -> Converted | None:
-        """The value of a call for which there is a row here, if it applies; else None."""
+        """The value of a call that a row of this module converts; None if there is none, or it does not apply."""
         if node in self.known:
             return self.weight(node.name, self.known[node])
         if node in self.packed:
@@ -67,7 +67,7 @@ def dequantize(g: OpenVinoGraph, node: Node, x: Node, scale: float, zero: int, *
 
 
 def rounded_source(node: Node) -> Node | None:
-    """What is rounded, with one scale that is fixed, if `node` is that, in float again."""
+    """The real source of a value that is quantized with a known scale and dequantized again; None for another node."""
     if node.op != "call_function" or operator_name(node) != "quantized_decomposed::dequantize_per_tensor":
         return None
     quantize = node.args[0]
@@ -80,8 +80,8 @@ def rounded_source(node: Node) -> Node | None:
 
 
 def on_grid(g: OpenVinoGraph, dequantize: Node, x: ir.Value) -> ir.Value:
-    """Reals on the grid of some integers, which OpenVINO then chooses itself: signed or not, as a layer takes them. It
-    gives them next to the grid; what is to be on it is rounded again."""
+    """Reals on the grid of some integers, which OpenVINO then chooses itself: signed or not, as a layer takes them. Its
+    results are near the grid; a value that must be on it is rounded again."""
     settings: Sequence[Any] = dequantize.args
     _, scale, zero, low, high, *_ = settings
     ends = (low - zero) * scale, (high - zero) * scale
@@ -98,9 +98,9 @@ def dequantized(g: OpenVinoGraph, node: Node, x: Node, scale: ir.Value, zero: ir
 
 
 def _is_recurrent_weight(node: Node) -> bool:
-    """Whether LSTMs and GRUs read it, perhaps in another shape: their kernels want constants of floats.
+    """Whether LSTMs and GRUs read `node`, perhaps in another shape: their kernels need constants of floats.
 
-    OpenVINO keeps a product of converted bytes for its kernels for integers, and folds one of wider integers.
+    OpenVINO keeps a product of converted bytes for its kernels for integers, and folds a product of wider integers.
     """
     users = [user for reader in node.users for user in (reader.users if operator_name(reader) in _VIEWS else (reader,))]
     return any(operator_name(user) in _RECURRENT for user in users)
@@ -123,12 +123,12 @@ def dequantize_by_channel(
 
 
 def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node | None, *_: Any) -> ir.Value:
-    """Zeros that are put around a value before it is rounded are padding, too.
+    """A zero padding before the rounding of the input becomes the convolution's padding, too.
 
         convolution(dequantize(quantize(pad(y, 1, 1))), padding=0)
         convolution(dequantize(quantize(y)), padding=1)
 
-    OpenVINO does that itself where nothing is rounded. In between, its pad would be one of floats.
+    OpenVINO does so itself where nothing is rounded. Between both, its pad would compute on floats.
     """
     channels = node.meta["val"].shape[int(rank_of(node) == rank_of(weight))]
     added = bias_of(g, x, weight, bias, int(channels))
@@ -137,21 +137,21 @@ def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node 
     zero_is_exact = low <= zero <= high  # type: ignore[operator]
     row = TABLE[node.target]
     if not is_transposed(node) and _picks_single_pixels(node, weight):
-        made: ir.Value = _of_single_pixels(g, node, x, weight)
+        convolved: ir.Value = _of_single_pixels(g, node, x, weight)
     elif padded is None or is_transposed(node) or rank_of(x) != rank_of(weight) or not zero_is_exact:
-        made = row.convert(g, node, x, weight, None)
+        convolved = row.convert(g, node, x, weight, None)
     else:
         source, attributes = geometry(node, padded)
         value = on_grid(g, x, g.tensor(source, _FLOAT))
-        made = g.op("Conv", value, g.value(weight), **attributes)
+        convolved = g.op("Conv", value, g.value(weight), **attributes)
     if added is None:
-        return made
+        return convolved
     batch = [1] * (rank_of(x) == rank_of(weight))
-    return g.op("Add", made, g.op("Reshape", added, g.ints([*batch, -1, *[1] * (rank_of(weight) - 2)])))
+    return g.op("Add", convolved, g.op("Reshape", added, g.ints([*batch, -1, *[1] * (rank_of(weight) - 2)])))
 
 
 def _picks_single_pixels(node: Node, weight: Node) -> bool:
-    """Whether it has a stride and a padding, of which OpenVINO forgets the padding where it moves the stride on."""
+    """Whether `node` has a stride, and a padding that OpenVINO loses where it moves the stride to other operations."""
     told = named_arguments(node)
     strides, pads = (how if isinstance(how, list | tuple) else [how] for how in (told["stride"], told["padding"]))
     steps = any(step != 1 for step in strides) and any(pad not in (0, "valid") for pad in pads)
@@ -159,7 +159,7 @@ def _picks_single_pixels(node: Node, weight: Node) -> bool:
 
 
 def _of_single_pixels(g: OpenVinoGraph, node: Node, x: Node, weight: Node) -> ir.Value:
-    """The pixels that are convolved, picked before."""
+    """The convolution of the pixels, which are picked before it."""
     batched, dims = rank_of(x) == rank_of(weight), rank_of(weight) - 2
     source, how = geometry(node, x, look_through=False)
     value = with_reals(g, source) if batched else g.op("Unsqueeze", with_reals(g, source), g.ints([0]))
@@ -174,7 +174,7 @@ def linear(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node | Non
     rows = multiplied(g, x, weight)
     is_vector = rank_of(x) == 1
     if is_vector:
-        rows = g.op("Unsqueeze", rows, g.ints([0]))  # OpenVINO's products of integers give a row anyway
+        rows = g.op("Unsqueeze", rows, g.ints([0]))  # the result of OpenVINO's products of integers has a row anyway
     result = g.product_with_transposed(rows, g.value(weight), 2)
     added = bias_of(g, x, weight, bias, int(shape_of(weight)[0]))
     if added is not None:
@@ -183,8 +183,8 @@ def linear(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node | Non
 
 
 def multiplied(g: OpenVinoGraph, x: Node, weight: Node) -> ir.Value:
-    """`x`; or, if it is rounded to 8 bits in the run, what is rounded: OpenVINO rounds in front of a product with a
-    weight that is dequantized, by groups of 32 and not all of it with one scale."""
+    """`x`, or its source if it is rounded to 8 bits at run time: OpenVINO rounds in front of a product with a
+    dequantized weight itself, by groups of 32 and not with one scale."""
     known = weight in g.packed or Quantizations(g.constants).weight(weight) is not None
     if not known or rounded_source(x) is not None:
         return g.value(x)
@@ -194,7 +194,7 @@ def multiplied(g: OpenVinoGraph, x: Node, weight: Node) -> ir.Value:
 
 
 def _rounded_in_the_run(node: Node) -> Node | None:
-    """What is rounded to 8 bits with a scale that is found in the run, if `node` is that, in float again."""
+    """The source of `node` if that is rounded to 8 bits with a scale chosen at run time, in float again; else None."""
     call = quantize_call(node)
     rounds = None if call is None or call.quantizes or not call.is_dynamic else quantize_call(call.source)
     if call is None or rounds is None or not rounds.quantizes or rounds.choice is not call.choice:
@@ -206,7 +206,7 @@ def _rounded_in_the_run(node: Node) -> Node | None:
 
 
 def clamp(g: OpenVinoGraph, node: Node, x: Node, low: Any = None, high: Any = None) -> Converted | None:
-    """One operation where both limits are numbers: a limit lies between two integers, so it is computed on reals."""
+    """One operation where both limits are numbers, on reals: a limit lies between two integers."""
     if operator_name(node) == "aten::relu6":
         low, high = 0, 6
     if dtype_of(x) == dtype_of(node) == _FLOAT and None not in (low, high) and low <= high:
@@ -215,25 +215,25 @@ def clamp(g: OpenVinoGraph, node: Node, x: Node, low: Any = None, high: Any = No
 
 
 def on_reals(g: OpenVinoGraph, node: Node, *arguments: Any) -> Converted | None:
-    """As the table has it, none of the operands being integers."""
+    """The table's conversion, none of the operands being integers."""
     floats = [source for source in node.all_input_nodes if is_floating(source)]
     reals = {source: with_reals(g, source) for source in floats if roundings_behind(source)}
     if not reals:
         return None
     with g.standing_for(reals):
-        made: Converted = TABLE[node.target].convert(g, node, *arguments)
-    return made
+        converted: Converted = TABLE[node.target].convert(g, node, *arguments)
+    return converted
 
 
 def pad(g: OpenVinoGraph, node: Node, x: Node, amounts: Any, *how: Any) -> Converted | None:
-    """Around integers there would be the integer next to the value."""
+    """A padding on reals: around integers it would be the integer next to the value."""
     return on_reals(g, node, x, amounts, *how) if how[-1] else None
 
 
 def average(
     g: OpenVinoGraph, node: Node, x: Node, kernel: Any, stride: Any, padding: Any, ceil: bool, *rest: Any
 ) -> Converted | None:
-    """Zeros that are averaged are those of reals: of integers with a zero point they would be others."""
+    """An average on reals: zeros would be other numbers among integers with a zero point."""
     pads = padding if isinstance(padding, list | tuple) else [padding]
     settings: list[Sequence[Any]] = [call.args for call in roundings_behind(x)]
     shifted = any(zero != low for _, _, zero, low, *_ in settings)
@@ -245,10 +245,10 @@ def average(
 
 
 def log1p(g: OpenVinoGraph, node: Node, x: Node) -> ir.Value:
-    """Near 0 by way of 2 artanh(x / (2 + x)): OpenVINO takes (1 + x) - 1 for x."""
-    value, one, two = g.tensor(x, _FLOAT), g.tensor(1.0, _FLOAT), g.tensor(2.0, _FLOAT)
+    """Near 0 by way of 2 artanh(x / (2 + x)): OpenVINO simplifies (1 + x) - 1 to x."""
+    value, unit, two = g.tensor(x, _FLOAT), g.tensor(1.0, _FLOAT), g.tensor(2.0, _FLOAT)
     near = g.op("Mul", g.op("Atanh", g.op("Div", value, g.op("Add", value, two))), two)
-    return g.op("Where", _is_near_zero(g, value), near, g.op("Log", g.op("Add", value, one)))
+    return g.op("Where", _is_near_zero(g, value), near, g.op("Log", g.op("Add", value, unit)))
 
 
 def expm1(g: OpenVinoGraph, node: Node, x: Node) -> ir.Value:

@@ -1,4 +1,4 @@
-"""What OpenVINO's CPU device can and does, for converters to ONNX; and the table that the partitioner asks."""
+"""The capabilities of OpenVINO's CPU device, for converters to ONNX; and the table that the partitioner asks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["OPENVINO", "TABLE"]
 
 _BYTES: Final = frozenset({torch.int8, torch.uint8})
 _PARAMETERS: Final = "quantized_decomposed::"
-"""Calls some of whose operands are scales in float64, which do not leave them."""
+"""The prefix of calls with operands that are scales in float64, which stay within the calls."""
 
 
 _DIVISIONS: Final = frozenset({"aten::floor_divide", "aten::remainder", "aten::fmod"})
@@ -84,8 +84,8 @@ OPENVINO: Final = Target(
     attention_from=1025,  # models take 1 to 3 % longer with it (OpenVINO 2026.4, rows up to 384)
     slow_subnormals=False,
     lacks={
-        "Cast": frozenset({torch.bool}),  # what rounds to zero would be false
-        "ReduceMax": frozenset({torch.float32}),  # of nothing but -inf it is the lowest number
+        "Cast": frozenset({torch.bool}),  # a number that rounds to zero would be false
+        "ReduceMax": frozenset({torch.float32}),  # if all elements are -inf it is the lowest number
     },
     exact_max_pool=True,  # see `exact`
     recurrent_nan=True,

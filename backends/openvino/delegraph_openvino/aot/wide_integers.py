@@ -1,7 +1,7 @@
-"""int64 values -> whether 32 bits hold them: OpenVINO's CPU device computes int64 as int32, and cuts what is wider.
+"""int64 values -> whether 32 bits hold them: OpenVINO's CPU device computes int64 as int32, and drops the higher bits.
 
-positions = arange(128) + 2; positions[:, None] <= positions      fits: known from where it comes
-embedding(weight, tokens.view(-1))                                fits: an index into something that is in memory
+positions = arange(128) + 2; positions[:, None] <= positions      fits: known from its source
+embedding(weight, tokens.view(-1))                                fits: an index into a tensor that is in memory
 tokens * 31                                                       does not: nobody knows how large tokens are
 """
 
@@ -22,7 +22,7 @@ __all__ = ["MOVES", "check_int64"]
 
 LARGEST: Final = 2**31 - 1
 UNLIMITED: Final = 2**28
-"""Places along a dim without a limit: a tensor of more has no room where this runs."""
+"""The size of a dim without a limit: memory has no room for a tensor of more elements."""
 
 _ATEN_MOVES: Final = """
     view_copy.default permute_copy.default transpose_copy.int t_copy.default unsqueeze_copy.default
@@ -37,7 +37,7 @@ def _aten(names: str) -> frozenset[str]:
 
 
 MOVES: Final = _aten(_ATEN_MOVES) | {"dim_order_ops._clone_dim_order.default"}
-"""What gives elements of its operands, and no others."""
+"""Operators whose results have elements of their operands, and no others."""
 
 _MADE: Final = _aten("arange.start_step full.default full_like.default scalar_tensor.default")
 _ZERO_OR_ONE: Final = _aten("zeros.default ones.default zeros_like.default ones_like.default")
@@ -46,16 +46,16 @@ _ZERO_POINTS: Final = frozenset({"quantized_decomposed.choose_qparams.tensor"})
 _SUMS: Final = _aten("add.Tensor sub.Tensor")
 _REMAINDERS: Final = _aten("fmod.Tensor fmod.Scalar remainder.Tensor remainder.Scalar")
 _NO_LARGER: Final = _aten("abs.default neg.default minimum.default maximum.default")
-"""Than the larger operand."""
+"""Operators whose results are no larger than the larger operand."""
 _RUNNING: Final = _aten("cumsum.default")
 _PRODUCTS: Final = _aten("mul.Tensor")
 _CASTS: Final = frozenset({"dim_order_ops._to_dim_order_copy.default"})
 
 
 def check_int64(node: Node) -> str | None:
-    """None if no int64 value that `node` reads or gives can be wider than 32 bits; else the reason.
+    """None if no int64 value that `node` reads or computes can be wider than 32 bits; else the reason.
 
-    The places of elements cannot: not those that `node` reads, nor what it gives if it is read as such alone.
+    Indices cannot: neither those that `node` reads, nor its result if it is only read as indices.
     """
     if _only_selects(node, set()):
         return None
@@ -76,8 +76,7 @@ _INDEXES: Final = {
     **{f"aten::{name}": 2 for name in ("index_select", "gather", "scatter", "scatter_add", "scatter_reduce")},
     **{f"aten::{name}": 2 for name in ("index_add", "index_copy", "index_fill")},
 }
-"""The position of the argument whose values are places of elements, or are not read, by an operator's name without
-overload."""
+"""Operator's name without overload -> the position of the argument whose values are indices, or are not read."""
 
 
 def _selecting(node: Node) -> list[Node]:
@@ -87,7 +86,7 @@ def _selecting(node: Node) -> list[Node]:
 
 
 def _only_selects(node: Node, seen: set[Node]) -> bool:
-    """Whether everything that reads `node`, moves of it aside, takes it for the places of elements."""
+    """Whether all readers of `node`, except moves of it, read it as indices."""
     if str(node.target) not in MOVES or not node.users:
         return False
     for user in node.users.keys() - seen:
@@ -98,7 +97,7 @@ def _only_selects(node: Node, seen: set[Node]) -> bool:
 
 
 def _is_cast_of_input(node: Node) -> bool:
-    """Whether `node` makes floats or truths of a value that comes from outside, which OpenVINO reads as it is."""
+    """Whether `node` casts an input of the partition to floats or bools, which OpenVINO reads in 64 bits."""
     if str(node.target) not in _CASTS or node.all_input_nodes[0].op != "placeholder":
         return False
     dtype: torch.dtype = node.meta["val"].dtype
@@ -111,11 +110,11 @@ def _fits(node: Node) -> bool:
 
 
 _LARGEST: Final = "delegraph_openvino_largest"
-"""Metadata: what was found out of a value, which its placeholder has once a partition that reads it was cut out."""
+"""The metadata key of a value's magnitude, which placeholders keep when a partition that reads the value is cut out."""
 
 
 def _magnitude(node: Node, known: dict[Node, int | None]) -> int | None:
-    """No value of `node` is further from zero; None: not known."""
+    """The largest absolute value that `node` may have; None: not known."""
     if node not in known:
         known[node] = node.meta[_LARGEST] = _magnitude_of(node, known)
     return known[node]
@@ -136,7 +135,7 @@ def _magnitude_of(node: Node, known: dict[Node, int | None]) -> int | None:
     if name in _ZERO_OR_ONE:
         return 1
     if name in _PLACES:
-        return LARGEST  # a place in memory
+        return LARGEST  # an index of an element in memory
     if node.target is operator.getitem:
         source = node.args[0]
         if isinstance(source, Node) and str(source.target) in _PLACES | _ZERO_POINTS and node.args[1]:
@@ -154,20 +153,20 @@ def _magnitude_of(node: Node, known: dict[Node, int | None]) -> int | None:
 
 
 def _told(node: Node) -> list[Any]:
-    """The numbers that a tensor is made of."""
-    told = node.args[str(node.target) == "aten.full_like.default" :]  # whose operand says the shape alone
+    """The numbers that fill a tensor."""
+    told = node.args[str(node.target) == "aten.full_like.default" :]  # its operand only has the shape
     return [argument for argument in (*told, *node.kwargs.values()) if isinstance(argument, int | Node)]
 
 
 def _size_along(node: Node) -> int:
-    """Of the dim that a running sum goes along."""
+    """The size of the dim of a running sum."""
     sizes = node.meta["val"].shape
     size = sizes[node.args[1]] if sizes else 1
     return size if isinstance(size, int) else _largest_size(size)
 
 
 def _largest_size(size: object) -> int:
-    """Of what is computed from sizes; without a limit, more places than memory has."""
+    """The largest value of an expression of sizes; without a limit, more elements than memory has."""
     if not isinstance(size, torch.SymInt):
         return LARGEST
     limits = size.node.shape_env.bound_sympy(size.node.expr)
@@ -175,7 +174,7 @@ def _largest_size(size: object) -> int:
 
 
 def _elements(node: Node) -> list[Any]:
-    """What `node` moves; the last argument of `where` is one as well, an index is not."""
+    """The operands whose elements `node` moves; the last argument of `where` is one of them, an index is not."""
     first = node.args[1:3] if str(node.target) == "aten.where.self" else node.args[:1]
     return [a for argument in first for a in (argument if isinstance(argument, list | tuple) else [argument])]
 
@@ -188,12 +187,12 @@ _OPERANDS: Final[dict[str, Callable[[Node], Iterable[Any]]]] = {
     **dict.fromkeys(_REMAINDERS, lambda node: node.args[1:2]),
     **dict.fromkeys(_CASTS, lambda node: node.all_input_nodes),
 }
-"""Operator -> the operands of which its largest value is made."""
+"""Operator -> the operands that bound its largest value."""
 
 
 def _largest(values: Iterable[Any], known: dict[Node, int | None]) -> int | None:
-    found = [_magnitude(v, known) if isinstance(v, Node) else abs(v) if isinstance(v, int) else None for v in values]
-    return None if None in found or not found else max(n for n in found if n is not None)
+    bounds = [_magnitude(v, known) if isinstance(v, Node) else abs(v) if isinstance(v, int) else None for v in values]
+    return None if None in bounds or not bounds else max(n for n in bounds if n is not None)
 
 
 def _is_int64(node: Node) -> bool:

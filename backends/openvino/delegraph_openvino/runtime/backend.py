@@ -46,10 +46,10 @@ __all__ = ["OpenVinoBackend"]
 
 @dataclass(slots=True)
 class Handle:
-    """A compiled model and a request of one's own to it. `memory` is what the model reads without owning it.
+    """A compiled model and a request of this handle's own to it. `memory` is read by the model, which does not own it.
 
     `ports` are, for each input of a call, its place among the model's; None for one that it does not read. `bound` is
-    what the request's tensors were last set for; `tracer` is told of the nodes that ran, if options ask for that.
+    the call for which the request's tensors were last set; `tracer` is told of the nodes that ran, if options ask so.
     """
 
     compiled: openvino.CompiledModel
@@ -62,7 +62,7 @@ class Handle:
 
 
 class OpenVinoBackend(BackendInterface):
-    """Runs what `delegraph_openvino.aot` wrote. Handles may be executed at the same time."""
+    """Runs blobs of `delegraph_openvino.aot`. Handles may be executed at the same time."""
 
     blob_version = BLOB_VERSION
     binds_again = True
@@ -71,7 +71,7 @@ class OpenVinoBackend(BackendInterface):
         self._options: dict[str, OptionValue] = {}
 
     def is_available(self) -> Availability:
-        """Whether OpenVINO is installed; whether it has the device that a delegate is for shows in `init`."""
+        """Whether OpenVINO is installed; `init` checks whether it has a delegate's device."""
         return Availability.of_package("openvino")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Handle:
@@ -93,7 +93,7 @@ class OpenVinoBackend(BackendInterface):
         return replace(handle, request=handle.compiled.create_infer_request(), bound=None)
 
     def execute(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
-        """Run once, each output into its planned memory; one whose shape shows in the run alone is copied there."""
+        """Run once, each output into its planned memory; an output whose shape only a run tells is copied there."""
         inputs, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
         arrays = _set_inputs(handle, inputs)
         places = _places(context, handle, arrays, outputs)
@@ -115,15 +115,15 @@ class OpenVinoBackend(BackendInterface):
         outputs' shapes follow from the inputs'."""
         inputs, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
         infos = handle.blob.inputs
-        arrays = [np.asarray(given, numpy_dtype(info.dtype)) for info, given in zip(infos, inputs, strict=True)]
+        arrays = [np.asarray(argument, numpy_dtype(info.dtype)) for info, argument in zip(infos, inputs, strict=True)]
         if not all(map(is_used_in_place, [*arrays, *outputs])):
             return None
         places = _places(context, handle, arrays, outputs)
         results = [place for place in places if place is not None]
         if len(results) < len(places):
             return None
-        given = [(port, tensor_over(a)) for port, a in zip(handle.ports, arrays, strict=True) if port is not None]
-        taken = [(index, tensor_over(out)) for index, out in enumerate(results)]
+        read = [(port, tensor_over(a)) for port, a in zip(handle.ports, arrays, strict=True) if port is not None]
+        written = [(index, tensor_over(out)) for index, out in enumerate(results)]
         kept = (arrays, results)  # the tensors only point to them
         picking = [(info.places, array) for info, array in zip(infos, arrays, strict=True) if info.places]
         request = handle.request
@@ -132,9 +132,9 @@ class OpenVinoBackend(BackendInterface):
             for places, array in picking:
                 _check_places(places, array)
             if handle.bound is not kept:
-                for port, tensor in given:
+                for port, tensor in read:
                     request.set_input_tensor(port, tensor)
-                for index, tensor in taken:
+                for index, tensor in written:
                     request.set_output_tensor(index, tensor)
                 handle.bound = kept
             _run(handle)
@@ -142,7 +142,7 @@ class OpenVinoBackend(BackendInterface):
         return run
 
     def num_outputs(self, handle: Handle) -> int:
-        """What the blob's header says, and the model confirmed."""
+        """The number in the blob's header, which the model confirmed."""
         return len(handle.blob.outputs)
 
     def engine_files(
@@ -154,7 +154,7 @@ class OpenVinoBackend(BackendInterface):
         return ir_files(name, blob, [weight_data(weight, blob, named_data) for weight in blob.weights])
 
     def cancel(self, handle: Handle, requested: bool) -> None:
-        """OpenVINO ends between two of its nodes; a run that has not begun is not stopped."""
+        """OpenVINO stops between two of its nodes; a run that has not begun is not stopped."""
         if requested:
             handle.request.cancel()
 
@@ -177,12 +177,12 @@ def _core() -> openvino.Core:
 
 
 def _ports(compiled: openvino.CompiledModel, blob: Blob) -> tuple[int | None, ...]:
-    """Where the inputs of a call are among the model's."""
+    """The places of a call's inputs among the model's."""
     names = [port.get_any_name() for port in compiled.inputs]
-    wanted = [f"{INPUT}{index}" if info.used else None for index, info in enumerate(blob.inputs)]
-    if sorted(names) != sorted(filter(None, wanted)) or len(compiled.outputs) != len(blob.outputs):
+    expected = [f"{INPUT}{index}" if info.used else None for index, info in enumerate(blob.inputs)]
+    if sorted(names) != sorted(filter(None, expected)) or len(compiled.outputs) != len(blob.outputs):
         raise damaged("its model has other inputs or outputs than its header")
-    return tuple(None if name is None else names.index(name) for name in wanted)
+    return tuple(None if name is None else names.index(name) for name in expected)
 
 
 # ---- running --------------------------------------------------------------------------------------------------------
@@ -191,8 +191,8 @@ def _ports(compiled: openvino.CompiledModel, blob: Blob) -> tuple[int | None, ..
 def _set_inputs(handle: Handle, inputs: Sequence[Argument]) -> list[NDArray[Any]]:
     """Set the inputs; returns the arrays, which must outlive the run."""
     arrays = []
-    for info, port, given in zip(handle.blob.inputs, handle.ports, inputs, strict=True):
-        array = np.require(given, numpy_dtype(info.dtype), ("C", "A"))
+    for info, port, argument in zip(handle.blob.inputs, handle.ports, inputs, strict=True):
+        array = np.require(argument, numpy_dtype(info.dtype), ("C", "A"))
         _check_places(info.places, array)
         if port is not None:
             handle.request.set_input_tensor(port, tensor_over(array))
@@ -201,7 +201,7 @@ def _set_inputs(handle: Handle, inputs: Sequence[Argument]) -> list[NDArray[Any]
 
 
 def _check_places(places: Sequence[PlacesInfo], array: NDArray[Any]) -> None:
-    """Raise for a place that is not there, where OpenVINO picks zeros."""
+    """Raise for an index outside its tensor, for which OpenVINO would pick zeros."""
     for info in places:
         told = missing_place(info, array)
         if told is not None:

@@ -22,7 +22,7 @@ __all__ = ["open_model"]
 def open_model(
     core: openvino.Core, blob: Blob, named_data: Mapping[str, Buffer], options: OpenVinoOptions
 ) -> tuple[openvino.CompiledModel, tuple[NDArray[Any], ...]]:
-    """The compiled model of a blob, and the memory that it goes on reading."""
+    """The compiled model of a blob, and the memory that it continues to read."""
     weights = tuple(_array(weight, blob, named_data) for weight in blob.weights)
     constants = np.frombuffer(blob.bin, np.uint8)
     try:
@@ -42,7 +42,7 @@ def open_model(
 
 
 def _properties(core: openvino.Core, model: openvino.Model, blob: Blob, options: OpenVinoOptions) -> dict[str, str]:
-    """Those of the options; and what keeps rounded values out of products that saturate."""
+    """OpenVINO's properties for the options, without integer products where these saturate."""
     properties = options.properties(blob.int8_products)
     if blob.bfloat16 and options.device == "CPU" and "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         properties["INFERENCE_PRECISION_HINT"] = "bf16"
@@ -64,7 +64,7 @@ def _require_device(core: openvino.Core, device: str) -> None:
 
 
 def _put_weights(model: openvino.Model, blob: Blob, weights: tuple[NDArray[Any], ...]) -> None:
-    """Constants over the weights' memory in the place of the Parameters that stand for them."""
+    """Replace the Parameters of weights by constants over the weights' memory."""
     parameters = {p.get_friendly_name(): p for p in model.get_parameters()}
     for index, (weight, array) in enumerate(zip(blob.weights, weights, strict=True)):
         parameter = parameters.get(f"{WEIGHT}{index}")
@@ -80,7 +80,7 @@ def _put_weights(model: openvino.Model, blob: Blob, weights: tuple[NDArray[Any],
 
 
 def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDArray[Any]:
-    """A weight's content, where it lies."""
+    """The content of a weight, without a copy."""
     data = weight_data(weight, blob, named_data)
     if weight.dtype == CODES:
         return np.frombuffer(data, np.uint8)

@@ -1,4 +1,4 @@
-"""A run's profile -> events of a tracer: a span for each node that OpenVINO ran, by the node it was made of."""
+"""A run's profile -> events of a tracer: a span for each node that OpenVINO ran, by the graph's node."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ __all__ = ["log_nodes"]
 
 
 def log_nodes(request: openvino.InferRequest, tracer: EventTracer, start: int) -> None:
-    """Log what ran since `start`, in nanoseconds of the tracer's clock: one span behind the other, as they ran.
+    """Log the nodes that ran since `start`, in nanoseconds of the tracer's clock: one span behind the other, as they
+    ran.
 
     OpenVINO names what it runs after an operation of the graph, and lowering those after the edge program's nodes:
-    `aten_relu_default/0`. What it fuses goes by the first; an event's metadata is the kernel's kind.
+    `aten_relu_default/0`. A fused node has the name of the first; an event's metadata is the kernel's kind.
     """
     for node in request.profiling_info:
         elapsed = round(node.real_time.total_seconds() * 1e9)

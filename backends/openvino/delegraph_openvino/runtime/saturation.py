@@ -26,7 +26,7 @@ _SIZE: Final = 64
 def products_saturate(core: openvino.Core) -> bool:
     """Whether the CPU device's sums of uint8 * int8 saturate at 16 bits.
 
-    Found out by multiplying: what a processor can do is said in another way by each operating system.
+    Decided by a multiplication: each operating system describes a processor in another way.
     """
     compiled = core.compile_model(_product(), "CPU", {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"})
     (result,) = compiled({0: np.full((_SIZE, _SIZE), 255, np.float32)}).values()

@@ -17,12 +17,12 @@ __all__ = ["codes_over", "numpy_dtype", "tensor_of", "tensor_over"]
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """NumPy's dtype for a name of ours."""
+    """NumPy's dtype for a dtype name of a blob."""
     return program.numpy_dtype(program.scalar_type(name))
 
 
 def tensor_over(array: NDArray[Any]) -> openvino.Tensor:
-    """A tensor that shows the memory of `array`, which is contiguous and has to live as long.
+    """A tensor over the memory of `array`, which is contiguous and must live as long.
 
     OpenVINO takes arrays only if they can be written, and writes to none that is an input or a weight.
     """
@@ -35,7 +35,7 @@ def tensor_over(array: NDArray[Any]) -> openvino.Tensor:
 
 
 def tensor_of(dtype: str, dims: Sequence[int | str]) -> openvino.Tensor:
-    """A tensor with memory of its own, which grows along dims that show in the run."""
+    """A tensor with memory of its own, which grows along dims whose sizes are known only at run time."""
     shape = [dim if isinstance(dim, int) else 0 for dim in dims]
     if dtype == "bfloat16":
         return openvino.Tensor(openvino.Type.bf16, openvino.Shape(shape))
@@ -45,7 +45,7 @@ def tensor_of(dtype: str, dims: Sequence[int | str]) -> openvino.Tensor:
 
 
 def codes_over(packed: NDArray[np.uint8], shape: Sequence[int]) -> openvino.Tensor:
-    """As `tensor_over`, of codes of 4 bits: two to a byte of `packed`, the lower half first."""
+    """As `tensor_over`, for codes of 4 bits: two to a byte of `packed`, the lower half first."""
     return openvino.Tensor(_writable(packed), list(shape), openvino.Type.u4)
 
 

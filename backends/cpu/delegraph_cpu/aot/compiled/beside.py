@@ -1,4 +1,4 @@
-"""Weights that lie beside an ONNX graph in its blob: which initialisers those are while the graph is edited."""
+"""Weights that lie beside an ONNX graph in its blob: which initialisers they are while the graph is edited."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _BESIDE: Final = "beside"
 
 
 def lay_beside(value: ir.Value, array: NDArray[Any] | None = None) -> None:
-    """Let an initialiser, with another content if one is given, lie beside the graph."""
+    """Let an initialiser lie beside the graph, with `array` as its content if there is one."""
     if array is not None:
         value.const_value = ir.Tensor(array, name=value.name)
     value.meta[_BESIDE] = True
 
 
 def lies_beside(value: ir.Value) -> bool:
-    """Whether it is one of those."""
+    """Whether an initialiser lies beside the graph."""
     return _BESIDE in value.meta
 
 
 def reference(name: str, dtype: ir.DataType, shape: Sequence[int], nbytes: int) -> ir.ExternalTensor:
-    """A graph's entry for a content that is given beside it."""
+    """A graph's entry for an initialiser whose content lies beside it."""
     return ir.ExternalTensor("weights", 0, nbytes, dtype, shape=ir.Shape(shape), name=name)
 
 
 def taken_out(graph: ir.Graph) -> dict[str, NDArray[Any]]:
-    """The contents of those that lie beside `graph`, which only refers to them then."""
+    """The contents of the initialisers beside `graph`, which only refers to them then."""
     taken = {name: content_of(value) for name, value in graph.initializers.items() if lies_beside(value)}
     for name, array in taken.items():
         value = graph.initializers[name]
@@ -51,8 +51,8 @@ def bring_out_of_bodies(model: ir.Model) -> None:
 
         If { c = folded constant; y = x + c }            c;  If { y = x + c }
 
-    One that cannot be the main graph's, because something else has its name or the body gives it as it is, goes into
-    the body itself.
+    A weight that cannot move to the main graph, because its name is taken there or it is an output of the body, becomes
+    part of the body.
     """
     names = Counter(name for graph in model.graphs() for name in _defined(graph))
     for body in model.graph.subgraphs():
@@ -70,6 +70,6 @@ def _defined(graph: ir.Graph) -> Iterator[str | None]:
 
 
 def key_of(array: NDArray[Any]) -> str:
-    """Under which named data has the bytes of a weight: by content, since optimisation may have changed one that has
-    kept its name; whatever the shape."""
+    """The key of a weight's bytes in the named data: by content, since optimisation may change a weight and keep its
+    name; the shape does not matter."""
     return f"{BACKEND_ID}/{hashlib.sha256(bytes_of(array)).hexdigest()}"

@@ -1,11 +1,11 @@
 """Converted model, its optimised graph -> that graph with names for its nodes, and name -> debug handles.
 
     converted: conv ─x─> bn ─y─> relu ─z─>      x, y and z have the handles 1, 2 and 3
-    optimised: FusedConv ─z─>                   its name is z, and behind z are 1, 2 and 3
+    optimised: FusedConv ─z─>                   its name is z, and z has the handles 1, 2 and 3
 
-An optimiser keeps the names of values that are left. So behind an operator of the optimised graph is what the converted
-one has between its results and the next values that both have. At run time onnxruntime names what it makes of a node
-after that node, or its result.
+An optimiser keeps the names of remaining values. So an optimised operator stands for the operators between its
+results and the next values that both graphs have. At run time onnxruntime names the nodes that it makes of a node after
+that node, or after its result.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ __all__ = ["name_nodes"]
 def name_nodes(
     optimized: ir.Model, converted: ir.Model, debug_handles: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """Name the nodes of `optimized` after their first results; which debug handles stand behind each name.
+    """Name the nodes of `optimized` after their first results; returns the debug handles of each name.
 
     `debug_handles` are those of the values of `converted`.
     """
     producers = {str(value.name): node for node in converted.graph.all_nodes() for value in node.outputs}
     nodes = list(optimized.graph.all_nodes())
     kept = {str(value.name) for node in nodes for value in node.outputs}
-    found: dict[str, tuple[int, ...]] = {}
+    named: dict[str, tuple[int, ...]] = {}
     for node in nodes:
         results = [str(value.name) for value in node.outputs]
         node.name = results[0]
         between = _between(results, kept, producers)
         handles = {handle for name in between for handle in debug_handles.get(name, ())}
         if handles:
-            found[results[0]] = tuple(sorted(handles))
-    return found
+            named[results[0]] = tuple(sorted(handles))
+    return named
 
 
 def _between(results: list[str], kept: set[str], producers: Mapping[str, ir.Node]) -> set[str]:

@@ -3,8 +3,8 @@
     q, k, v = MatMul(x, a), MatMul(x, b), MatMul(x, c)         qkv = MatMul(x, [a b c])
     y = GroupQueryAttention(q, k, v, …)                        y = GroupQueryAttention(qkv, None, None, …)
 
-For one token these are two products less to share out among threads, and to round `x` for: 2 to 8 % of what a small
-decoder takes.
+For one token that saves two products to share out among threads, and to round `x` for: 2 to 8 % of the time of a small
+decoder.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from delegraph_onnx.ir_values import content_of, producer_of, readers_of
 __all__ = ["with_joined_projections"]
 
 PRODUCTS: Final[Mapping[str, int]] = {"MatMul": -1, "DynamicQuantizeMatMul": -1, "MatMulNBits": 0}
-"""Operators of an input, a weight and perhaps more constants -> along which dim of these the features lie."""
+"""Operators of an input, a weight and perhaps more constants -> the dim of the features in these constants."""
 SUM: Final = "Add"
-"""Of a product and its bias, or of the products of the halves of a weight."""
+"""The sum of a product and its bias, or of the products of the halves of a weight."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Joined:
-    """What becomes of query, key and value, or of what they are made of: a constant that is joined along `dim`, or the
-    result of a node like each of theirs, whose `inputs` are joined, or the same for all three."""
+    """The value in the place of query, key and value, or of operands of theirs: a constant that is joined along `dim`,
+    or the result of a node like each of theirs, whose `inputs` are joined, or the same for all three."""
 
     three: tuple[ir.Value, ...]
     dim: int
@@ -43,18 +43,18 @@ class Joined:
 
     @property
     def name(self) -> str:
-        """Of the new value."""
+        """The name of the new value."""
         return "+".join(str(value.name) for value in self.three)
 
     def parts(self) -> Iterator[Joined]:
-        """Itself, behind all that it is made of."""
-        for given in self.inputs:
-            if isinstance(given, Joined):
-                yield from given.parts()
+        """Itself, behind all values that it is computed from."""
+        for operand in self.inputs:
+            if isinstance(operand, Joined):
+                yield from operand.parts()
         yield self
 
     def weights(self) -> Iterator[ir.Value]:
-        """Three for each product."""
+        """The three weights of each product."""
         for part in self.parts():
             if part.inputs and producer_of(part.three[0]).op_type in PRODUCTS:
                 weight = part.inputs[1]
@@ -63,56 +63,58 @@ class Joined:
 
 
 def with_joined_projections(converted: Sequence[CpuModel]) -> list[CpuModel]:
-    """The models with those of all attentions joined, but for what would then lie in the file twice: weights that
-    another node has by itself, in the same model or in one that is compiled with it. Edits their graphs."""
-    found = [_joinable(model) for model in converted]
-    if not any(found):
+    """The models with the projections of all attentions joined, unless the file would then hold a weight twice: one
+    that another node reads by itself, in the same model or in one that is compiled with it. Edits their graphs."""
+    candidates = [_joinable(model) for model in converted]
+    if not any(candidates):
         return list(converted)
     key = cache(lambda weight: key_of(content_of(weight)))
-    wanted = [weight for made in found for each in made.values() for weight in each.weights()]
-    sizes = {content_of(weight).nbytes for weight in wanted}  # no other can be one of them: most need no key
-    held = Counter[str]()
+    weights = [weight for projections in candidates for each in projections.values() for weight in each.weights()]
+    sizes = {content_of(weight).nbytes for weight in weights}  # others cannot be equal: most need no key
+    uses = Counter[str]()
     for model in converted:
         for value in model.model.graph.initializers.values():
             if content_of(value).ndim > 1 and content_of(value).nbytes in sizes:
-                held[key(value)] += len(readers_of(value))
-    held.update(key_of(codes.packed) for model in converted for codes in model.codes.values())
-    joined = Counter(map(key, wanted))
+                uses[key(value)] += len(readers_of(value))
+    # weights that are unpacked at load are in the file as codes
+    uses.update(key_of(codes.packed) for model in converted for codes in model.codes.values())
+    joined = Counter(map(key, weights))
     chosen = [
-        {node: each for node, each in made.items() if all(joined[key(w)] == held[key(w)] for w in each.weights())}
-        for made in found
+        {node: each for node, each in model.items() if all(joined[key(w)] == uses[key(w)] for w in each.weights())}
+        for model in candidates
     ]
-    return [_with(made, model) for made, model in zip(chosen, converted, strict=True)]
+    return [_with(projections, model) for projections, model in zip(chosen, converted, strict=True)]
 
 
 # ---- which are alike ----------------------------------------------------------------------------------------------
 
 
 def _joinable(converted: CpuModel) -> dict[ir.Node, Joined]:
-    """Attention -> its projections, where these are alike."""
-    found = {}
+    """Attention -> its projections, where these can be joined."""
+    joinable = {}
     for node in converted.model.graph:
         if node.op_type == ATTENTION:
             projections = [value for value in node.inputs[:3] if value is not None]
             joined = _alike(projections, _features(node), -1, converted.codes) if len(projections) > 1 else None
             if joined is not None and joined.inputs:
-                found[node] = joined
-    return found
+                joinable[node] = joined
+    return joinable
 
 
 def _features(attention: ir.Node) -> list[int]:
-    """How many of them query, key and value have."""
-    held = attention.inputs[3]
-    assert held is not None and held.shape is not None
-    size = held.shape.numpy()[-1]
+    """The numbers of features of query, key and value."""
+    buffer = attention.inputs[3]
+    assert buffer is not None and buffer.shape is not None
+    size = buffer.shape.numpy()[-1]
     return [size * attention.attributes[of].as_int() for of in ("num_heads", "kv_num_heads", "kv_num_heads")]
 
 
 def _alike(three: Sequence[ir.Value], features: Sequence[int], dim: int, codes: Container[str]) -> Joined | None:
-    """`three`, which have so many features along `dim`, if there is one node for them, or one constant. Weights that
-    are stored as `codes` stay as they are."""
+    """`three`, with so many features along `dim`, as one constant or the result of one node, or None. Weights that are
+    stored as `codes` stay as they are."""
     if all(value.const_value is not None for value in three):
         return Joined(tuple(three), dim) if _divide(three, features, dim, codes) else None
+    # another reader would need the projection by itself
     alone = [value for value in three if len(readers_of(value)) == 1 and not value.is_graph_output()]
     nodes = [node for value in alone if (node := value.producer()) is not None]
     if len(nodes) < len(three) or any(_kind(node) != _kind(nodes[0]) for node in nodes):
@@ -120,12 +122,13 @@ def _alike(three: Sequence[ir.Value], features: Sequence[int], dim: int, codes: 
     op_type = nodes[0].op_type
     if op_type not in PRODUCTS and op_type != SUM:
         return None
+    # products share their first input, and their weights are joined; of a sum all operands are joined
     dim, shared = (PRODUCTS[op_type], 1) if op_type in PRODUCTS else (dim, 0)
     if any(node.inputs[:shared] != nodes[0].inputs[:shared] for node in nodes):
         return None
     inputs: list[Joined | ir.Value | None] = list(nodes[0].inputs[:shared])
-    for given in list(zip(*(node.inputs for node in nodes), strict=True))[shared:]:
-        values = [value for value in given if value is not None]
+    for operands in list(zip(*(node.inputs for node in nodes), strict=True))[shared:]:
+        values = [value for value in operands if value is not None]
         joined = _alike(values, features, dim, codes) if values else None
         if values and joined is None:
             return None
@@ -144,24 +147,24 @@ def _divide(three: Sequence[ir.Value], features: Sequence[int], dim: int, codes:
 
 
 def _kind(node: ir.Node) -> tuple[object, ...]:
-    """What nodes that can be joined have in common."""
+    """The properties that nodes must share to be joined."""
     attributes = {name: attribute.value for name, attribute in node.attributes.items() if name != _FEATURES}
     return node.domain, node.op_type, attributes, [value is None for value in node.inputs], len(node.outputs)
 
 
 _FEATURES: Final = "N"
-"""MatMulNBits' attribute."""
+"""An attribute of MatMulNBits."""
 
 
 # ---- joining them -------------------------------------------------------------------------------------------------
 
 
-def _with(made: Mapping[ir.Node, Joined], converted: CpuModel) -> CpuModel:
+def _with(projections: Mapping[ir.Node, Joined], converted: CpuModel) -> CpuModel:
     graph, handles = converted.model.graph, dict(converted.debug_handles)
-    for attention, joined in made.items():
+    for attention, joined in projections.items():
         value = _added(joined, attention)
-        for place, given in enumerate((value, None, None)):
-            attention.replace_input_with(place, given)
+        for place, replacement in enumerate((value, None, None)):
+            attention.replace_input_with(place, replacement)
         for part in joined.parts():
             if part.inputs:
                 graph.remove([producer_of(old) for old in part.three])
@@ -182,7 +185,7 @@ def _added(joined: Joined, attention: ir.Node) -> ir.Value:
             graph.initializers[joined.name] = initializer(joined.name, array)
         return graph.initializers[joined.name]
     like = producer_of(joined.three[0])
-    inputs = [_added(given, attention) if isinstance(given, Joined) else given for given in joined.inputs]
+    inputs = [_added(source, attention) if isinstance(source, Joined) else source for source in joined.inputs]
     attributes = {**like.attributes}
     if _FEATURES in attributes:
         attributes[_FEATURES] = ir.AttrInt64(_FEATURES, sum(_features(attention)))

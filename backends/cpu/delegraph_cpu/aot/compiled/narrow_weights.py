@@ -1,11 +1,11 @@
 """An optimised graph's weights -> weights of fewer bytes, which are widened once, when a session is made.
 
-A delegate computes in float32 what a program has in float16 or bfloat16; its weights need not lie in the file so.
+A delegate computes in float32 where a program has float16 or bfloat16; the file need not hold its weights in float32.
 
     w float32 ── MatMul                         w.half bfloat16 ── Cast ── w ── MatMul
 
-Convolutions, LSTMs and GRUs of floats may have weights of 8 bits. onnxruntime dequantizes in each run what it is told
-to, and lays the kernel out for the processor again: a MobileNetV2 took 2.4 times as long as in float. Casts and
+Convolutions, LSTMs and GRUs of floats may have weights of 8 bits. onnxruntime dequantizes them in each run
+and lays the kernel out for the processor again: a MobileNetV2 took 2.4 times as long as in float. Casts and
 products of constants it folds at load, so the file alone stays small.
 
     w int8 ── DequantizeLinear ── Conv          w int8 ── Cast ── Mul ── Conv
@@ -33,13 +33,12 @@ __all__ = ["has_halves", "store_halves", "widen_kernels"]
 
 def has_halves(program: ExportedProgram) -> bool:
     """Whether a weight of `program` is a half."""
-    held = (*program.state_dict.values(), *program.constants.values())
-    return any(isinstance(tensor, torch.Tensor) and tensor.dtype in HALVES for tensor in held)
+    tensors = (*program.state_dict.values(), *program.constants.values())
+    return any(isinstance(tensor, torch.Tensor) and tensor.dtype in HALVES for tensor in tensors)
 
 
 def store_halves(graph: ir.Graph) -> None:
-    """Store those of the weights beside `graph` that a half can hold exactly in that half. onnxruntime widens them
-    once, when it folds constants at load."""
+    """Store weights beside `graph` in a half that holds them exactly. onnxruntime widens them once, at load."""
     casts = []
     for name, value in list(graph.initializers.items()):
         half = _as_half(content_of(value)) if lies_beside(value) else None
@@ -56,9 +55,10 @@ def store_halves(graph: ir.Graph) -> None:
 
 
 def _as_half(array: NDArray[Any]) -> NDArray[Any] | None:
-    """`array` as bfloat16 or float16 if that loses nothing, and it is float32."""
+    """`array` as bfloat16 or float16 if that loses nothing and it is float32, otherwise None."""
     if array.dtype != np.float32:
         return None
+    # bfloat16 is the upper half of float32
     if not (array.view(np.uint32) & 0xFFFF).any():
         return array.astype(ml_dtypes.bfloat16)
     with np.errstate(over="ignore"):
@@ -70,25 +70,25 @@ def _as_half(array: NDArray[Any]) -> NDArray[Any] | None:
 
 KERNELS: Final[Mapping[str, slice]] = {
     "Conv": slice(1, 2),
-    "FusedConv": slice(1, 2),  # with the activation behind it, as onnxruntime has made it
+    "FusedConv": slice(1, 2),  # onnxruntime's convolution with its activation
     "ConvTranspose": slice(1, 2),
     "LSTM": slice(1, 3),
     "GRU": slice(1, 3),
 }
-"""Operator -> which of its inputs are laid out for the processor."""
+"""Operator -> its inputs that are laid out for the processor."""
 MOVES: Final = frozenset({"Concat", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operations that a kernel may have gone through: an LSTM's gates have another order in ONNX."""
+"""Operations that may lie between a constant and its operator: an LSTM's gates have another order in ONNX."""
 
 
 def widen_kernels(graph: ir.Graph) -> None:
-    """Replace what dequantizes constants for those operators alone, and nothing else; zero has to be 0."""
+    """Replace dequantizing with a zero point of 0, where only these operators read it, by a cast and a product."""
     for node in list(graph):
         if node.op_type == "DequantizeLinear" and len(node.outputs[0].uses()) == 1 and _is_kernel(node.outputs[0]):
             _widen(graph, node)
 
 
 def _is_kernel(value: ir.Value) -> bool:
-    """Whether operators of `KERNELS` read it, or what is moved from it."""
+    """Whether an operator of `KERNELS` reads `value` as its kernel, perhaps after moves."""
     return any(
         use.idx in range(3)[KERNELS[use.node.op_type]]
         if use.node.op_type in KERNELS

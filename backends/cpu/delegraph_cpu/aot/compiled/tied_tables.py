@@ -6,16 +6,16 @@
     y = Gather(table, ids)           y = Gather(table, ids)                              of int8
     z = DynamicQuantizeMatMul(…)     z = DynamicQuantizeMatMul(x, Transpose(table))      once, when a session is made
 
-Language models read their largest matrix twice, to embed tokens and for the scores of the next one; the two layouts of
-it would be twice the memory. Either is packed when it is loaded, and as fast.
+Language models read their largest matrix twice, to embed tokens and for the scores of the next one; its two layouts
+would take twice the memory. Either is packed when it is loaded, and as fast.
 
-And a lookup in a table of int8 reads the codes of it that a product multiplies.
+And a lookup in a table of int8 reads the codes of the table that a product multiplies.
 
     y = Cast(Gather(table, ids))       y = Gather(floats, Gather(codes, ids))
     z = MatMulNBits(x, codes)          z = MatMulNBits(x, codes)
 
-Of few rows each byte is looked up in `floats` for what it stands for: one of 8 bits, or two of 4. Where two parts add
-up to the table, 16 * high + low, that is done with both.
+`floats` has the values of each byte of the few rows: one of 8 bits, or two of 4. Where the table is the sum of two
+parts, 16 * high + low, both parts are looked up and added.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def read_tied_tables(converted: CpuModel) -> CpuModel:
     graph = converted.model.graph
     tables = [value for value in graph.initializers.values() if _is_looked_up(value)]
     for weight in list(graph.initializers.values()) if tables else ():
-        table = next((one for one in tables if _is_transposed(content_of(one), content_of(weight))), None)
+        table = next((value for value in tables if _is_transposed(content_of(value), content_of(weight))), None)
         products = readers_of(weight)
         if table is None or not all(node.op_type in _READ and node.inputs[1] is weight for node in products):
             continue
@@ -59,7 +59,7 @@ def _is_looked_up(value: ir.Value) -> bool:
 
 
 def _is_transposed(table: NDArray[Any], weight: NDArray[Any]) -> bool:
-    """Whether `weight` is what `table` is, transposed: mostly the same memory."""
+    """Whether `weight` is the transposed `table`: mostly they share memory."""
     if table.ndim != 2 or weight.shape != table.shape[::-1] or weight.dtype != table.dtype:
         return False
     same_memory = weight.ctypes.data == table.ctypes.data and weight.strides == table.strides[::-1]
@@ -84,7 +84,7 @@ _READ: Final[Mapping[str, Callable[[ir.Node, ir.Value], None]]] = {
     "MatMul": _read_table,
     "DynamicQuantizeMatMul": _read_turned,
 }
-"""Products -> how they read the table."""
+"""Products -> the functions that let them read the table."""
 
 
 # ---- tables of int8 -----------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ _HIGH: Final = np.asarray(16 * (_LOW - 8), np.float32)
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Codes of all rows, (rows, bytes of a row), and what each byte stands for."""
+    """Codes of all rows, (rows, bytes of a row), and the values of each byte."""
 
     codes: NDArray[np.uint8]
     floats: NDArray[np.float32]
@@ -120,7 +120,7 @@ def read_tied_codes(converted: CpuModel) -> CpuModel:
 
 
 def _casts_of_rows(table: ir.Value) -> list[ir.Node]:
-    """The casts to float32 of rows of `table`, if it is of int8 and nothing else is made of it; else none."""
+    """The casts to float32 of rows of `table`, if it is of int8 and read in no other way; otherwise none."""
     lookups = readers_of(table)
     if table.dtype != ir.DataType.INT8 or content_of(table).ndim != 2 or table.is_graph_output():
         return []
@@ -133,16 +133,16 @@ def _casts_of_rows(table: ir.Value) -> list[ir.Node]:
 
 
 def _parts(table: NDArray[np.int8], codes: Sequence[NDArray[Any]]) -> list[_Part] | None:
-    """Those of `codes` that `table` is, or both halves of it."""
+    """The parts of `table` if they are among `codes`: the whole of it, or both of its halves."""
     whole = higher(table)
-    for wanted in ([(whole, _WHOLE)], [(pairs(whole >> 4), _HIGH), (pairs(whole & 15), _LOW)]):
-        if all(any(_are_same(of_rows, one) for one in codes) for of_rows, _ in wanted):
-            return [_Part(of_rows, floats) for of_rows, floats in wanted]
+    for layout in ([(whole, _WHOLE)], [(pairs(whole >> 4), _HIGH), (pairs(whole & 15), _LOW)]):
+        if all(any(_are_same(of_rows, stored) for stored in codes) for of_rows, _ in layout):
+            return [_Part(of_rows, floats) for of_rows, floats in layout]
     return None
 
 
 def _are_same(of_rows: NDArray[np.uint8], codes: NDArray[Any]) -> bool:
-    """Whether these bytes are the same, and as many for each row; whoever stores them does it once then."""
+    """Whether the bytes, and their number in each row, are the same: the blob stores equal bytes once."""
     return codes.shape[0] == len(of_rows) and codes.size == of_rows.size and bytes_of(codes) == bytes_of(of_rows)
 
 
@@ -156,6 +156,7 @@ def _look_up(graph: ir.Graph, table: ir.Value, cast: ir.Node, parts: Sequence[_P
         picked = tape.op("Gather", [codes, lookup.inputs[1]])
         rows.append(tape.op("Gather", [floats, tape.op("Cast", [picked], {"to": ir.DataType.INT32})]))
     total = rows[0] if len(rows) == 1 else tape.op("Add", rows)
+    # two values for each byte: (…, bytes, 2) -> (…, columns)
     if parts[0].floats.ndim > 1:
         columns = _constant(graph, f"{table.name}.columns", np.array(content_of(table).shape[1:]))
         sizes = tape.op("Concat", [tape.op("Shape", [picked], {"end": -1}), columns], {"axis": 0})

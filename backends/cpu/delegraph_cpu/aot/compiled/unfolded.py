@@ -19,21 +19,21 @@ __all__ = ["constants_again", "held_back"]
 
 _NARROW: Final = frozenset({ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL})
 _WIDENING: Final = frozenset({"Cast", "BitwiseAnd", "BitShift", "Where"})
-"""Operators that give more bytes than they take, or what such operators take; integer kernels are none of them."""
+"""Operators with larger results than inputs, or that prepare these inputs; integer kernels are none of them."""
 _MOVES: Final = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten"})
 
 
 def held_back(model: ir.Model, least_bytes: int) -> dict[str, NDArray[Any]]:
-    """Turn constants of `model` that are larger than `least_bytes` and widened, or moved and looked up as well, into
-    inputs. Returns what they hold."""
-    graph, held = model.graph, {}
+    """Turn constants of `model` that are larger than `least_bytes` and widened, or both moved and looked up, into
+    inputs. Returns their contents."""
+    graph, contents = model.graph, {}
     for name, value in list(graph.initializers.items()):
         tensor = value.const_value
         assert tensor is not None
         if tensor.dtype in _NARROW and tensor.nbytes > least_bytes and (_is_widened(value) or _is_looked_up(value)):
-            held[name] = tensor.numpy()
+            contents[name] = tensor.numpy()
             made_input(graph, value)
-    return held
+    return contents
 
 
 def _is_widened(value: ir.Value) -> bool:
@@ -44,18 +44,18 @@ def _is_widened(value: ir.Value) -> bool:
 
 
 def _is_looked_up(value: ir.Value) -> bool:
-    """Whether it would be there twice, in another layout, if the move were folded."""
+    """Whether folding the move would put the constant into the file twice, in two layouts."""
     readers = {node.op_type for node in readers_of(value)}
     return "Gather" in readers and not readers.isdisjoint(_MOVES)
 
 
 def constants_again(graph: ir.Graph, contents: Mapping[str, ir.TensorProtocol]) -> frozenset[str]:
     """Turn the optimised graph's inputs of these names into initialisers with these contents: nothing that depends on
-    them was computed, and everything that does can be when a session is made. Returns those that nodes read."""
-    held = [value for value in graph.inputs if value.name in contents]
-    for value in held:
+    them was computed, and onnxruntime folds it when a session is made. Returns the names of those that nodes read."""
+    inputs = [value for value in graph.inputs if value.name in contents]
+    for value in inputs:
         graph.inputs.remove(value)
         if value.uses():
             value.const_value = contents[str(value.name)]
             graph.register_initializer(value)
-    return frozenset(str(value.name) for value in held if value.uses())
+    return frozenset(str(value.name) for value in inputs if value.uses())

@@ -1,4 +1,4 @@
-"""Partition -> how much there is to compute, by the shapes alone: so little that a second thread only costs time?"""
+"""Partition -> an estimate of its work, from the shapes alone: a second thread does not pay for little work."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from delegraph_onnx.node_facts import COPIES
 __all__ = ["multiply_adds"]
 
 ELEMENT: Final = 16
-"""What writing an element counts as: at 20 GB/s and 30 G multiply-adds a second, float32 read and written."""
+"""Multiply-adds for each element written: at 20 GB/s and 30 G multiply-adds a second, float32 read and written."""
 
 
 def multiply_adds(graph: Graph, constants: Collection[Node] = ()) -> int | None:
     """About how many multiply-adds a run of `graph` takes, an element of a result counting as `ELEMENT` of them.
 
-    What is computed of `constants` alone, such as a weight that is dequantized, takes none: it is folded, or kernels
-    multiply its integers. None where that is not known: with dynamic shapes, and loops.
+    Calls on `constants` alone, such as dequantizing a weight, count as 0: they are folded, or kernels multiply the
+    integers. None if the number is not known: with dynamic shapes, and loops.
     """
     total, known = 0, set(constants)
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""Averages, from uint8 to uint8 on the grid that is wanted: of all that lies behind the channels, or of windows.
+"""Averages of uint8 on the grid of the result: over all dims behind the channels, or over windows.
 
 An average over windows is a convolution by channels with ones, whose scale is one by their number: onnxruntime's
 average pool of integers (1.31, one thread, 64 x 56 x 56, windows of 3 x 3) takes 4.6 ms, this 0.3.
@@ -23,15 +23,15 @@ from delegraph_onnx.node_facts import are_known, rank_of, shape_of
 
 @integers_for("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d")
 def adaptive_avg_pool(g: GraphBuilder, node: Node, self: Node, output_size: Sequence[int]) -> Integers | None:
-    """Of everything, or of windows that are equal and don't overlap."""
+    """Over all places, or over equal windows that do not overlap."""
     before, dims = shape_of(self)[2:], len(output_size)
     if rank_of(self) != dims + 2:
         return None
     if all(size == 1 for size in output_size):
         return _global_average(g, node, self)
-    if not all(isinstance(size, int) and size % wanted == 0 for size, wanted in zip(before, output_size, strict=True)):
+    if not all(isinstance(size, int) and size % after == 0 for size, after in zip(before, output_size, strict=True)):
         return None
-    window = [int(size) // wanted for size, wanted in zip(before, output_size, strict=True)]
+    window = [int(size) // after for size, after in zip(before, output_size, strict=True)]
     return _window_average(g, node, self, window, window, [0] * dims, prod(window))
 
 
@@ -53,7 +53,7 @@ def mean(
 def avg_pool(
     g: GraphBuilder, node: Node, self: Node, kernel_size: Sequence[int], stride: Sequence[int], *how: Any
 ) -> Integers | None:
-    """Where all windows are divided by the same number."""
+    """Converts an average whose windows are all divided by the same number."""
     dims, (padding, ceil_mode, count_include_pad, *divisors) = rank_of(self) - 2, how
     divisor = divisors[0] if divisors else None
     kernel, pads = per_dim(kernel_size, dims), per_dim(padding, dims)
@@ -75,16 +75,16 @@ def _window_average(
     g: GraphBuilder, node: Node, self: Node, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int],
     divisor: int,
 ) -> Integers | None:  # fmt: skip
-    taken, wanted, channels = activation(g, self), g.wanted.get(node), shape_of(self)[1]
-    if taken is None or wanted is None or not isinstance(channels, int) or prod(kernel) > _MOST_AVERAGED:
+    taken, grid, channels = activation(g, self), g.wanted.get(node), shape_of(self)[1]
+    if taken is None or grid is None or not isinstance(channels, int) or prod(kernel) > _MOST_AVERAGED:
         return None
     x, _ = taken
     ones = g.weight("ones", np.ones((channels, 1, *kernel), np.int8))
     scale, zero_point = g.constant(np.array(1 / divisor, np.float32)), g.weight("zero_point", np.array(0, np.int8))
-    inputs = (x.value, *x.inputs(g), ones, scale, zero_point, *wanted.inputs(g))
+    inputs = (x.value, *x.inputs(g), ones, scale, zero_point, *grid.inputs(g))
     average = g.op("QLinearConv", *inputs, kernel_shape=kernel, strides=strides, pads=[*pads, *pads], group=channels)
-    return Integers.on(average, wanted)
+    return Integers.on(average, grid)
 
 
 _MOST_AVERAGED = 2**23
-"""Sums of as many uint8 fit int32 (`MlasQLinearGlobalAveragePool`)."""
+"""The most uint8 whose sum fits int32 (`MlasQLinearGlobalAveragePool`)."""

@@ -1,18 +1,18 @@
-"""Linear layers as products of integers. Their rows are those of a program that quantizes them as they come, each by
-itself (token by token) or all together; or of floats, rounded to int8 here, each with a scale of its own, which may be
-asked for where weights alone are quantized (`int8_inputs`, `int8_products`).
+"""Linear layers as products of integers. The program quantizes their rows at run time, each by itself (token by token)
+or all together; or the rows are floats that are rounded to int8 here, each with a scale of its own, an option where
+weights alone are quantized (`int8_inputs`, `int8_products`).
 
     x ── QuantizeLinear ── QGemm ── Mul ── Add bias
          with a scale of each row      that scale
 
     x ── Mul ── Add ── QuantizeLinear ── QGemm ── Sub ── Mul ── Add bias
-         the program's scales and zero points     what these add, by the weight's sums
+         the program's scales and zero points     their part, from the weight's sums
 
     x ── DynamicQuantizeLinear ── QGemm ── Add bias
          a scale and a zero point for all rows; or they are known, and x comes as integers
 
-onnxruntime multiplies integers several times faster than what its products with codes unpack. Codes of 4 bits become
-int8 when a delegate is loaded (`delegraph_cpu/codes.py`), which takes three times their memory.
+onnxruntime multiplies integers several times faster than its products with codes, which unpack them. Codes of 4 bits
+become int8 when a delegate is loaded (`delegraph_cpu/codes.py`), which takes three times their memory.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ __all__ = ["is_rounded", "product_by_row"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Factors:
-    """A weight as products of integers take it."""
+    """The inputs of a product of integers for a weight."""
 
     inputs: tuple[ir.Value, ir.Value, ir.Value]
     """The values, int8 (rows, inner), the scales, the zero points."""
     sums: ir.Value
-    """float32 (rows,): of the real weight"""
+    """float32 (rows,): the sums of the real weight."""
 
 
 def is_rounded(g: CpuGraph, input: Node) -> bool:
-    """Whether the program itself rounds the input to 8 bits: on a grid that is known, or one found as it comes, token
-    by token or for all of it."""
-    return any(found is not None for found in (activation(g, input), chosen_as_it_comes(input), _grids(input)))
+    """Whether the program itself rounds the input to 8 bits: on a known grid, or one chosen at run time, token by token
+    or for the whole tensor."""
+    return any(rounding is not None for rounding in (activation(g, input), chosen_as_it_comes(input), _grids(input)))
 
 
 def product_by_row(g: CpuGraph, input: Node, weight: Node, *, bytes: bool = True, codes: bool) -> ir.Value | None:
-    """`input @ weight.T`, if the weight is one of 8 bits around 0 and `bytes` are multiplied, or one of 4 and its
-    `codes` are unpacked."""
+    """`input @ weight.T`, if the weight has 8 bits around 0 and `bytes` may be multiplied, or 4 bits and its `codes`
+    may be unpacked."""
     factors = (_int8(g, weight) if bytes else None) or (_unpacked(g, weight) if codes else None)
     return None if factors is None else _product(g, input, factors, int(shape_of(weight)[0]))
 
@@ -88,6 +88,7 @@ def _product_of_rows(g: CpuGraph, input: Node, weight: _Factors, count: int | st
     integers, steps, zeros = _rounded(g, input, count) if grids is None else _quantized(g, grids, count)
     product = g.op("QGemm", integers, *_unscaled(g), *weight.inputs, domain=CONTRIB, transB=1)
     if zeros is not None:
+        # the integers are x / step + zero, and QGemm has no zero point for each row
         product = g.op("Sub", product, g.op("Mul", zeros, weight.sums))
     return g.op("Mul", product, steps)
 
@@ -96,7 +97,7 @@ def _product_of_rows(g: CpuGraph, input: Node, weight: _Factors, count: int | st
 
 
 _Rows = tuple[ir.Value, ir.Value, ir.Value | None]
-"""Integers of uint8, 128 being zero, (rows, inner); float32 (rows, 1): steps, and zero points if there are any."""
+"""uint8 (rows, inner), 128 being zero; float32 (rows, 1) steps; and float32 (rows, 1) zero points or None."""
 
 
 def _rounded(g: CpuGraph, input: Node, count: int | str) -> _Rows:
@@ -114,12 +115,13 @@ def _quantized(g: CpuGraph, grids: QuantizeCall, count: int | str) -> _Rows:
     of = 1 if grids.granularity is Granularity.TENSOR else count
     steps = _column(g, grids.scale, of)
     zeros = None if _is_zero(g, grids.zero_point) else _column(g, grids.zero_point, of)
-    made = quantize_call(grids.source)
-    if made is None or not _is_inverse(made, grids):
+    quantize = quantize_call(grids.source)
+    if quantize is None or not _is_inverse(quantize, grids):
+        # int8 as uint8, 128 higher: only the highest bit changes
         bits = g.cast(_matrix(g, grids.source, count), torch.uint8)
         return g.op("BitwiseXor", bits, g.constant(np.array(_ZERO, np.uint8))), steps, zeros
-    # As torch does, by the inverse: a row's lowest may be halfway between two integers, -127.5.
-    counted = g.op("Mul", _matrix(g, made.source, count), g.op("Reciprocal", steps))
+    # Multiply by the inverse as torch does: a row's lowest may be halfway between two integers, -127.5.
+    counted = g.op("Mul", _matrix(g, quantize.source, count), g.op("Reciprocal", steps))
     moved = counted if zeros is None else g.op("Add", counted, zeros)
     return g.op("QuantizeLinear", moved, *_unscaled(g)), steps, zeros
 
@@ -139,8 +141,8 @@ def _column(g: CpuGraph, parameter: object, count: int | str) -> ir.Value:
 
 
 def _grids(input: Node) -> QuantizeCall | None:
-    """The call that dequantizes `input` from int8, with a grid for each row, or one for all, that is found in the run;
-    perhaps seen as a matrix since."""
+    """The call that dequantizes `input` from int8, with a grid for each row, or one for all, that is chosen at run
+    time; perhaps with views behind it."""
     if operator_name(input) == "aten::view_copy":
         seen = input.args[0]
         assert isinstance(seen, Node)
@@ -153,10 +155,10 @@ def _grids(input: Node) -> QuantizeCall | None:
     return call if call.granularity in (Granularity.TOKEN, Granularity.TENSOR) else None
 
 
-def _is_inverse(made: QuantizeCall, grids: QuantizeCall) -> bool:
-    """Whether `grids` dequantizes what `made` quantized to all of 8 bits."""
-    same = (made.scale, made.zero_point) == (grids.scale, grids.zero_point)
-    return made.quantizes and same and (made.qmin, made.qmax) == (-128, 127)
+def _is_inverse(quantize: QuantizeCall, grids: QuantizeCall) -> bool:
+    """Whether `grids` dequantizes the result of `quantize`, which has all of 8 bits."""
+    same = (quantize.scale, quantize.zero_point) == (grids.scale, grids.zero_point)
+    return quantize.quantizes and same and (quantize.qmin, quantize.qmax) == (-128, 127)
 
 
 def _is_zero(g: CpuGraph, zero_point: object) -> bool:
@@ -172,13 +174,13 @@ def _is_zero(g: CpuGraph, zero_point: object) -> bool:
 
 
 _ZERO: Final = 128
-"""In uint8: see `values.py`."""
+"""The zero point in uint8: see `integers.py`."""
 _LEAST_STEP: Final = float(np.finfo(np.float32).tiny)
-"""Of a row of zeros."""
+"""The step of a row of zeros."""
 
 
 def _steps(g: CpuGraph, x: ir.Value) -> ir.Value:
-    """(rows, 1): a row's largest magnitude is 127 of them."""
+    """(rows, 1): the steps for which a row's largest magnitude is 127."""
     largest = g.op("ReduceMax", g.op("Abs", x), g.ints([-1]), keepdims=1)
     scaled = g.op("Mul", largest, g.constant(np.array(1 / 127, np.float32)))
     return g.op("Max", scaled, g.constant(np.array(_LEAST_STEP, np.float32)))

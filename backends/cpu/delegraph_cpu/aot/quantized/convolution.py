@@ -1,7 +1,7 @@
 """Convolutions of uint8 with a constant int8 weight, to uint8: QLinearConv.
 
-Where a float is wanted they are convolutions of floats, with the weight widened at load (`narrow_weights.py`): to give
-integers as floats onnxruntime has ConvInteger alone, which takes 3 to 25 times as long as those (1.31, one thread; 64
+Where the result is float they are convolutions of floats, with the weight widened at load (`narrow_weights.py`): for
+integers with a float result onnxruntime has only ConvInteger, which takes 3 to 25 times as long (1.31, one thread; 64
 channels to 24 in windows of one place 479 us, 204 in float; 64 in groups of one and windows of 3 x 3 2364 us, 148).
 """
 
@@ -31,8 +31,8 @@ from delegraph_onnx.node_facts import rank_of
 def conv(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None, *_: object) -> Integers | None:
     if is_transposed(node):
         return conv_transpose(g, node, input, weight, bias)
-    wanted = g.wanted.get(node)
-    if wanted is None or rank_of(input) != rank_of(weight):
+    result_grid = g.wanted.get(node)
+    if result_grid is None or rank_of(input) != rank_of(weight):
         return None
     taken, factors = activation(g, input), constant_weight(g, weight, 0)
     if taken is None or factors is None or len(set(factors.zero_point)) > 1:  # which QLinearConv does not take
@@ -40,23 +40,23 @@ def conv(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | No
     attributes = geometry(node, input, look_through=False)[1]
     (x, grid), pads = taken, attributes["pads"]
     x, attributes["pads"] = _without_padding(g, x, pads)
-    found = factors.with_bias(g, bias, grid.scale)
-    if found is None:
+    biased = factors.with_bias(g, bias, grid.scale)
+    if biased is None:
         return None
-    (values, *of_channels), steps = found
+    (values, *of_channels), steps = biased
     if factors.shape[1] == _AWKWARD and attributes["group"] == 1:
         x, values = _with_a_channel_more(g, x, factors)
-    inputs = (x.value, *x.inputs(g), values, *of_channels, *wanted.inputs(g), steps)
-    return Integers.on(g.op("QLinearConv", *inputs, **attributes), wanted)
+    inputs = (x.value, *x.inputs(g), values, *of_channels, *result_grid.inputs(g), steps)
+    return Integers.on(g.op("QLinearConv", *inputs, **attributes), result_grid)
 
 
 _AWKWARD = 3
-"""Channels of a picture: onnxruntime gathers them byte by byte, and four at once. MobileNetV2's first convolution takes
-1252 us with 3 and 631 with 4 (1.31, one thread)."""
+"""The channels of a picture: onnxruntime gathers them byte by byte, but four at once. MobileNetV2's first convolution
+takes 1252 us with 3 and 631 with 4 (1.31, one thread)."""
 
 
 def _with_a_channel_more(g: GraphBuilder, x: Integers, weight: Weight) -> tuple[Integers, ir.Value]:
-    """The same product: the channel is 0 in both.
+    """The same product with one channel more, which is 0 in both.
 
     x (n, 3, …) ── QLinearConv w (m, 3, …)   ──>   x ── Pad ── QLinearConv w (m, 4, …)
     """
@@ -72,24 +72,24 @@ def _with_a_channel_more(g: GraphBuilder, x: Integers, weight: Weight) -> tuple[
 
 
 def _without_padding(g: GraphBuilder, x: Integers, pads: Sequence[int]) -> tuple[Integers, Sequence[int]]:
-    """What `x` is padded from with the integer of 0, if only dims that are convolved are; and the pads of both.
+    """`x` without a padding by the integer of 0, if that pads only the convolved dims; and the pads of both.
 
     real ── Pad 0 ── QuantizeLinear ── QLinearConv          real ── QuantizeLinear ── QLinearConv pads
     integers ── Pad zero point ── QLinearConv         ──>   integers ── QLinearConv pads
     """
     quantize = x.value.producer()
     if quantize is None or quantize.op_type != "QuantizeLinear":
-        found = _padding(x.value, x.zero_point, pads)
-        return (x, pads) if found is None else (replace(x, value=found[0]), found[1])
+        padding = _padding(x.value, x.zero_point, pads)
+        return (x, pads) if padding is None else (replace(x, value=padding[0]), padding[1])
     real, *parameters = quantize.inputs
-    found = None if real is None else _padding(real, 0, pads)
-    if found is None:
+    padding = None if real is None else _padding(real, 0, pads)
+    if padding is None:
         return x, pads
-    return replace(x, value=g.op("QuantizeLinear", found[0], *parameters)), found[1]
+    return replace(x, value=g.op("QuantizeLinear", padding[0], *parameters)), padding[1]
 
 
 def _padding(padded: ir.Value, zero: Any, pads: Sequence[int]) -> tuple[ir.Value, Sequence[int]] | None:
-    """What `padded` is made of, by adding nothing but `zero` to the dims that are convolved, and all `pads`."""
+    """The source of `padded`, if that only adds `zero` to the convolved dims, and all pads, `pads` included."""
     pad = padded.producer()
     if pad is None or pad.op_type != "Pad" or pad.attributes["mode"].as_string() != "constant":
         return None

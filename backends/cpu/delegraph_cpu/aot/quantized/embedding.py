@@ -1,4 +1,4 @@
-"""Rows of a table whose entries are quantized: the rows are picked as integers, and dequantized by themselves."""
+"""Rows of a table with quantized entries: the rows are picked as integers, and dequantized afterwards."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def embedding(g: GraphBuilder, node: Node, weight: Node, indices: Node, *_: obje
     if isinstance(table, Integers) and table.content is not None and table.axis in (None, 0):
         values, zero_point, scales = table.value, table.zero_point, g.constant(table.scale)
     else:
-        found = constant_weight(g, weight, 0)
-        if found is None:
+        constant = constant_weight(g, weight, 0)
+        if constant is None:
             return None
-        values, zero_point, scales = found.inputs[0], found.zero_point, found.inputs[1]
+        values, zero_point, scales = constant.inputs[0], constant.zero_point, constant.inputs[1]
     chosen = places(g, indices)
 
     def of_rows(parameters: ir.Value) -> ir.Value:
-        """One number for each of the rows, with a dim for the columns; or one for all."""
+        """A number for each of the picked rows, with a dim for the columns; or a single one for all."""
         if not zero_point.ndim:
             return parameters
         return g.op("Gather", g.op("Reshape", parameters, g.ints([-1, 1])), chosen)
@@ -49,7 +49,7 @@ def embedding(g: GraphBuilder, node: Node, weight: Node, indices: Node, *_: obje
 # ---- ExecuTorch's operators ---------------------------------------------------------------------------------------
 
 _SHIFTS: Final = {"embedding_byte": (), "embedding_4bit": (4, 0), "embedding_2bit": (0, 2, 4, 6)}
-"""Where in a byte its codes are, in order: the first of two is the higher half, the first of four the lowest bits."""
+"""Positions of codes in a byte, in order: the first of two is the higher half, the first of four the lowest bits."""
 
 
 def _embedding_of_codes(

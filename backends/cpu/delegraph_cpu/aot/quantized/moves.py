@@ -31,7 +31,7 @@ from delegraph_onnx.node_facts import CASTS, outer_dtype_of
     commutes=True,
 )
 def moved(g: GraphBuilder, node: Node, *_: object) -> OnIntegers:
-    """What the converter for floats does, done to the integers."""
+    """The converter for floats, applied to the integers."""
     return _moved_by(TABLE[node.target], g, node)
 
 
@@ -44,21 +44,21 @@ def moved(g: GraphBuilder, node: Node, *_: object) -> OnIntegers:
     commutes=True,
 )
 def resized(g: GraphBuilder, node: Node, *_: object) -> OnIntegers:
-    """Between convolutions, whose integers have channels last, pixels are gathered up to 1.9 times as fast as
-    onnxruntime's operator resizes them."""
+    """Between convolutions, whose channels are last, gathering pixels is up to 1.9 times as fast as Resize."""
     return _moved_by(nearest_gathered, g, node)
 
 
 def _moved_by(convert: Convert, g: GraphBuilder, node: Node) -> OnIntegers:
     first = node.args[0]
     sources: Sequence[Any] = first if isinstance(first, list | tuple) else [first]
-    found = [activation(g, source) for source in sources]
-    if found == [None]:
-        found = [_quantized_ahead(g, node, sources[0])]
-    if not all(found) or len({grid.full for _, grid in found if grid}) != 1:  # type: ignore[misc]
+    operands = [activation(g, source) for source in sources]
+    if operands == [None]:
+        operands = [_quantized_ahead(g, node, sources[0])]
+    # operands of one grid need no arithmetic, even if their limits differ
+    if not all(operands) or len({grid.full for _, grid in operands if grid}) != 1:  # type: ignore[misc]
         return None
-    grid = _union([grid for _, grid in found])  # type: ignore[misc]
-    with g.standing_for({source: held.value for source, (held, _) in zip(sources, found, strict=True)}):  # type: ignore[misc]
+    grid = _union([grid for _, grid in operands])  # type: ignore[misc]
+    with g.standing_for({source: integers.value for source, (integers, _) in zip(sources, operands, strict=True)}):  # type: ignore[misc]
         results = convert(g, node)
     if isinstance(results, ir.Value):
         return Integers.on(results, grid)
@@ -66,9 +66,9 @@ def _moved_by(convert: Convert, g: GraphBuilder, node: Node) -> OnIntegers:
 
 
 def _quantized_ahead(g: GraphBuilder, node: Node, source: Node) -> tuple[Integers, Affine] | None:
-    """A float that is moved and then quantized: quantized and then moved, which is the same, and moves bytes.
+    """A float that is moved and then quantized is quantized first: the result is the same, and bytes are moved.
 
-    Not where the move leaves some of it out, which would be quantized in vain.
+    Not where the move drops elements, which would be quantized in vain.
     """
     grid = g.wanted.get(node)
     if grid is None or not _has_all_of(node, source):
@@ -77,8 +77,8 @@ def _quantized_ahead(g: GraphBuilder, node: Node, source: Node) -> tuple[Integer
 
 
 def _has_all_of(node: Node, source: Node) -> bool:
-    """Whether the result has as many elements as `source`, or more; of sizes that are not known, as many."""
-    sizes = [one.meta["val"].numel() for one in (node, source) if isinstance(one.meta["val"], torch.Tensor)]
+    """Whether the result has at least as many elements as `source`; of unknown sizes, as many."""
+    sizes = [value.meta["val"].numel() for value in (node, source) if isinstance(value.meta["val"], torch.Tensor)]
     if len(sizes) < 2:  # a list of results
         return False
     after, before = sizes
@@ -92,7 +92,7 @@ integers_for("permute permute_copy transpose.int transpose_copy.int t t_copy", c
 
 
 def _permuted_weight(g: GraphBuilder, node: Node) -> Integers | None:
-    """A weight, permuted once and for all."""
+    """A weight, permuted ahead of time."""
     weight = g.integers.get(node.args[0])  # type: ignore[arg-type]
     if not isinstance(weight, Integers) or weight.content is None:
         return None
@@ -107,9 +107,9 @@ def _permuted_weight(g: GraphBuilder, node: Node) -> Integers | None:
 
 @integers_for(CASTS)
 def cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> OnIntegers:
-    """Of weights the bytes, where linear layers alone read them; whatever else does takes floats, folded at load.
+    """A weight's bytes, where only linear layers read them; other readers take floats, folded at load.
 
-    Bytes that are scaled behind the product are the same as dequantized with a scale of 1:
+    Scaling behind the product is the same as dequantizing with a scale of 1 before it:
 
         linear(x, cast(w int8)) * scales            as gpt-fast has it, and ExecuTorch's Llama with `-qmode int8`
     """
@@ -118,8 +118,8 @@ def cast(g: GraphBuilder, node: Node, self: Node, *_: object) -> OnIntegers:
     content = g.parameter(self)
     if content is None or content.dtype != np.int8 or not all(_is_weight_of(user, node) for user in node.users):
         return None
-    one, zero = np.array(1, np.float32), np.array(0, np.int8)
-    return Integers(g.value(self), one, zero, content=content, low=-128, high=127)
+    unit, zero = np.array(1, np.float32), np.array(0, np.int8)
+    return Integers(g.value(self), unit, zero, content=content, low=-128, high=127)
 
 
 def _is_weight_of(user: Node, node: Node) -> bool:
@@ -131,14 +131,15 @@ def _is_weight_of(user: Node, node: Node) -> bool:
 
 @integers_for("constant_pad_nd pad", commutes=True)
 def pad(g: GraphBuilder, node: Node, self: Node, pad: Sequence[Size], *how: Any) -> Integers | None:
-    found, (*mode, value) = activation(g, self), how
-    if found is None:
+    source, (*mode, value) = activation(g, self), how
+    if source is None:
         return None
-    (held, grid), fill = found, value or 0
+    (integers, grid), fill = source, value or 0
+    # a fill between two integers is rounded, which is exact only if the result is put on the same grid
     if not grid.full.on_grid(fill) and grid.full != g.wanted.get(node):
         return None
     filled = g.constant(np.array(grid.full(fill), grid.dtype))
-    with g.standing_for({self: held.value}):
+    with g.standing_for({self: integers.value}):
         moved = padded(g, node, self, pad, PAD_MODES[mode[0] if mode else "constant"], filled)
         return Integers.on(moved, grid.full)
 
@@ -155,23 +156,23 @@ def clamp(g: GraphBuilder, node: Node, self: Node, *bounds: Any) -> Integers | N
 
 
 def _limited(g: GraphBuilder, node: Node, self: Node, low: float | None, high: float | None) -> Integers | None:
-    """Exact where the limits are on the grid; else only if the result goes back to it."""
-    found = activation(g, self)
-    if found is None:
+    """Exact where the limits are on the grid; otherwise only if the result is put on the same grid."""
+    source = activation(g, self)
+    if source is None:
         return None
-    held, grid = found
+    integers, grid = source
     bounds = [bound for bound in (low, high) if bound is not None]
     if grid.full != g.wanted.get(node) and not all(map(grid.full.on_grid, bounds)):
         return None
     first = grid.low if low is None else max(grid.low, grid.full(low))
     last = grid.high if high is None else min(grid.high, grid.full(high))
     limits = replace(grid, low=min(first, last), high=last)
-    return Integers.on(narrowed(g, held.value, grid, limits), limits)
+    return Integers.on(narrowed(g, integers.value, grid, limits), limits)
 
 
 # ---- helpers ------------------------------------------------------------------------------------------------------
 
 
 def _union(grids: Sequence[Affine]) -> Affine:
-    """Equal grids but for their limits, which become the widest."""
+    """The common grid of grids that are equal but for their limits: with the widest limits."""
     return replace(grids[0], low=min(grid.low for grid in grids), high=max(grid.high for grid in grids))

@@ -1,7 +1,7 @@
 """Linear layers and experts whose weights alone are quantized, to 8 or 4 bits: MatMulNBits, which reads them packed.
 
-Where many rows are multiplied, a weight of 8 bits is dequantized in each run, which then costs less than the second
-product that it is packed for (`packed_weights.py`). Where the program rounds what is multiplied, integers are
+For many rows, a weight of 8 bits is dequantized in each run, which then costs less than the second
+product that it is packed for (`packed_weights.py`). Where the program rounds the input, integers are
 multiplied: of one row by MatMulNBits, which rounds it once more, in blocks, and reads half the bytes; of several, or
 where there may be several, as int8 (`by_row.py`).
 """
@@ -26,7 +26,7 @@ __all__ = ["float_linear", "products_of_experts"]
 
 
 def float_linear(g: CpuGraph, input: Node, weight: Node, bias: Node | None) -> ir.Value | None:
-    """`input @ weight.T + bias` in float32, if the weight is a constant of a form known here."""
+    """`input @ weight.T + bias` in float32, or None if the weight is no constant of a form known here."""
     if dtype_of(input) != torch.float32:
         return None
     several = _rows(g, input)[1] > 1
@@ -49,8 +49,8 @@ def _of_many_rows(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
 
 
 def products_of_experts(g: CpuGraph, matrices: Node, rows: Node) -> Callable[[ir.Value, int], ir.Value] | None:
-    """`(x, expert) -> x @ matrices[expert]`, if these, (experts, inner, outputs), are of a form known here; `rows` are
-    those of (experts, outputs, inner), one after the other."""
+    """`(x, expert) -> x @ matrices[expert]`, or None if the matrices, (experts, inner, outputs), have no form known
+    here; `rows` are the rows of (experts, outputs, inner), one after the other."""
     if dtype_of(matrices) != torch.float32:
         return None
     parts, (_, inner, outputs) = packed_parts(g, rows, g.int8_inputs), map(int, shape_of(matrices))
@@ -79,9 +79,9 @@ def _product_of_codes(
 
 
 def _filled(g: CpuGraph, x: ir.Value, rank: int, weight: PackedPart) -> ir.Value:
-    """`x` with zeros behind the elements of each group, as the weight has been filled up."""
+    """`x` with zeros behind the elements of each group, as the weight has been padded."""
     rows, groups = [0] * (rank - 1), weight.shape[1]
-    parts = g.op("Reshape", x, g.ints([*rows, groups, weight.filled_from]))  # 0: the size as it is
+    parts = g.op("Reshape", x, g.ints([*rows, groups, weight.filled_from]))  # 0: keeps the size
     ends = [*[0] * rank, weight.shape[2] - weight.filled_from]
     filled = g.op("Pad", parts, g.ints([*[0] * (rank + 1), *ends]))
     return g.op("Reshape", filled, g.ints([*rows, groups * weight.shape[2]]))
@@ -104,7 +104,7 @@ def _matmul(g: CpuGraph, x: ir.Value, weight: PackedPart, inner: int, rounded: b
 
 
 def _product_of_floats(g: CpuGraph, input: Node, node: Node) -> ir.Value | None:
-    """Gemm on an int8 weight that is dequantized as it runs: as a MatMul onnxruntime would round the input for it."""
+    """Gemm on an int8 weight that is dequantized at run time: for a MatMul onnxruntime would round the input."""
     weight = constant_weight(g, node, 0)
     if weight is None or len(weight.shape) != 2 or weight.zero_point.any():
         return None
@@ -115,18 +115,18 @@ def _product_of_floats(g: CpuGraph, input: Node, node: Node) -> ir.Value | None:
 
 
 def _rows(g: CpuGraph, input: Node) -> tuple[int, float]:
-    """How many rows it has, at least and at most."""
+    """The least and the largest number of rows of `input`."""
     *outer, _ = shape_of(input)
     bounds = [(size, size) if isinstance(size, int) else g.bounds(size) for size in outer]
     return prod(least for least, _ in bounds), prod(most for _, most in bounds)
 
 
 MANY_ROWS: Final = 16
-"""From here on (onnxruntime 1.31, one thread) one product of 4 bits with rounded inputs takes longer than one of
-integers: 192 x 768 at 16 rows 165 us against 141, at 197 rows 2320 against 993. Two of 4 bits take longer than one of
-floats, which are dequantized before, from 2 rows on: 768 x 768 238 us against 151, at 8 rows 361 against 215, at 15 507
-against 322 (in float 32, 90 and 161). Where there may be one row as well, they are the same codes for all."""
+"""From this number of rows on (onnxruntime 1.31, one thread) one product of 4 bits with rounded inputs takes longer
+than one of integers: 192 x 768 at 16 rows 165 us against 141, at 197 rows 2320 against 993. Two of 4 bits take longer
+than one of floats, dequantized before, from 2 rows on: 768 x 768 238 us against 151, at 8 rows 361 against 215, at 15
+507 against 322 (in float32, 90 and 161). Where there may be a single row as well, the same codes serve both."""
 
 _FLOAT32: Final = 1
 _ROUNDED: Final = 4
-"""`accuracy_level`s of MatMulNBits: computes in float32, or rounds blocks of the input to int8."""
+"""An `accuracy_level` of MatMulNBits: it rounds blocks of the input to int8. By default it computes in float32."""

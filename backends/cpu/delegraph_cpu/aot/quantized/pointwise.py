@@ -1,4 +1,4 @@
-"""Sums, products, activations and concatenations, from uint8 to uint8 on the grid that is wanted."""
+"""Sums, products, activations and concatenations of uint8, on the grid of the result."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ __all__ = ["unary"]
 
 @integers_for("add.Tensor mul.Tensor")
 def binary(g: GraphBuilder, node: Node, self: Node, other: Node, alpha: Scalar = 1) -> Integers | None:
-    left, right, wanted = activation(g, self), activation(g, other), g.wanted.get(node)
-    if left is None or right is None or wanted is None or alpha != 1:
+    left, right, grid = activation(g, self), activation(g, other), g.wanted.get(node)
+    if left is None or right is None or grid is None or alpha != 1:
         return None
     (a, _), (b, _) = left, right
-    inputs = (a.value, *a.inputs(g), b.value, *b.inputs(g), *wanted.inputs(g))
+    inputs = (a.value, *a.inputs(g), b.value, *b.inputs(g), *grid.inputs(g))
     op_type = "QLinearAdd" if name_of(node) == "add" else "QLinearMul"
-    return Integers.on(g.op(op_type, *inputs, domain=CONTRIB), wanted)
+    return Integers.on(g.op(op_type, *inputs, domain=CONTRIB), grid)
 
 
 @integers_for("cat concat", commutes=True)
 def cat(g: GraphBuilder, node: Node, tensors: Sequence[Node], dim: int) -> OnIntegers:
-    """Of one grid without arithmetic."""
+    """A concatenation on one grid needs no arithmetic."""
     joined = moved(g, node)
     if joined is not None:
         return joined
-    found, wanted = [activation(g, tensor) for tensor in tensors], g.wanted.get(node)
-    if wanted is None or not all(found):
+    operands, grid = [activation(g, tensor) for tensor in tensors], g.wanted.get(node)
+    if grid is None or not all(operands):
         return None
-    parts = [part for held in found if held for part in (held[0].value, *held[0].inputs(g))]
-    result = g.op("QLinearConcat", *wanted.inputs(g), *parts, domain=CONTRIB, axis=dim % rank_of(node))
-    return Integers.on(result, wanted)
+    parts = [part for operand in operands if operand for part in (operand[0].value, *operand[0].inputs(g))]
+    result = g.op("QLinearConcat", *grid.inputs(g), *parts, domain=CONTRIB, axis=dim % rank_of(node))
+    return Integers.on(result, grid)
 
 
 @integers_for("sigmoid")
@@ -55,9 +55,9 @@ def leaky_relu(g: GraphBuilder, node: Node, self: Node, negative_slope: Scalar) 
 
 def unary(g: GraphBuilder, node: Node, self: Node, op_type: str, **attributes: float) -> Integers | None:
     """An operator of one value, by the name of onnxruntime's kernel."""
-    taken, wanted = activation(g, self), g.wanted.get(node)
-    if taken is None or wanted is None:
+    taken, grid = activation(g, self), g.wanted.get(node)
+    if taken is None or grid is None:
         return None
     x, _ = taken
-    result: ir.Value = g.op(op_type, x.value, *x.inputs(g), *wanted.inputs(g), domain=CONTRIB, **attributes)
-    return Integers.on(result, wanted)
+    result: ir.Value = g.op(op_type, x.value, *x.inputs(g), *grid.inputs(g), domain=CONTRIB, **attributes)
+    return Integers.on(result, grid)

@@ -1,4 +1,4 @@
-"""Linear layers and matrix products of integers, and of what is quantized as it comes."""
+"""Linear layers and matrix products of integers, and of values that are quantized at run time."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def _gemm(
     g: CpuGraph, node: Node, x: Integers, grid: Affine, weight: Weight, bias: Node | None
 ) -> Integers | ir.Value | None:
     """QGemm, of matrices: other dims are rows."""
-    found, wanted, rest = weight.with_bias(g, bias, grid.scale), g.wanted.get(node), None
-    if found is None:
-        found, rest = (weight.inputs, None), bias_value(g, bias)
-        if rest is None or wanted is not None:
+    biased, result_grid, rest = weight.with_bias(g, bias, grid.scale), g.wanted.get(node), None
+    if biased is None:
+        biased, rest = (weight.inputs, None), bias_value(g, bias)
+        if rest is None or result_grid is not None:
             return None
-    (inputs, steps), output = found, () if wanted is None else wanted.inputs(g)
+    (inputs, steps), output = biased, () if result_grid is None else result_grid.inputs(g)
     rows = g.reshape(x.value, [-1, weight.shape[1]]) if rank_of(node) != 2 else x.value
     result = g.op("QGemm", rows, *x.inputs(g), *inputs, steps, *output, domain=CONTRIB, transB=1)
     if rank_of(node) != 2:
         rows = g.record(result, [-1, weight.shape[0]])
         result = g.reshape(rows, shape_of(node), lambda: g.sizes_but_last(x.value, int(shape_of(node)[-1])))
-    if wanted is not None:
-        return Integers.on(result, wanted)
+    if result_grid is not None:
+        return Integers.on(result, result_grid)
     return result if rest is None else g.op("Add", result, rest)
 
 
@@ -56,37 +56,37 @@ def addmm(
     taken, factors = activation(g, mat1), constant_weight(g, mat2, 1)
     if taken is None or factors is None or (alpha, beta) != (1, 1) or rank_of(self) != 1:
         return None
-    (x, grid), wanted = taken, g.wanted.get(node)
-    found = factors.with_bias(g, self, grid.scale)
-    if found is None:
+    (x, grid), result_grid = taken, g.wanted.get(node)
+    biased = factors.with_bias(g, self, grid.scale)
+    if biased is None:
         return None
-    (inputs, steps), output = found, () if wanted is None else wanted.inputs(g)
+    (inputs, steps), output = biased, () if result_grid is None else result_grid.inputs(g)
     result = g.op("QGemm", x.value, *x.inputs(g), *inputs, steps, *output, domain=CONTRIB)
-    return result if wanted is None else Integers.on(result, wanted)
+    return result if result_grid is None else Integers.on(result, result_grid)
 
 
 @integers_for("mm bmm matmul")
 def matmul(g: CpuGraph, node: Node, self: Node, other: Node) -> Integers | ir.Value | None:
-    """Of two values that are quantized, or of one and a weight with scales by column."""
+    """The product of two quantized values, or of one and a weight with scales by column."""
     left, right = activation(g, self), _right(g, other)
     if left is None or right is None or rank_of(self) < 2:
         return None
-    x, wanted = left[0], g.wanted.get(node)
-    if wanted is None:
+    x, grid = left[0], g.wanted.get(node)
+    if grid is None:
         (a, a_zero), (values, b, b_zero) = x.inputs(g), right
         return g.op("MatMulIntegerToFloat", x.value, values, a, b, a_zero, b_zero, domain=CONTRIB)
-    return Integers.on(g.op("QLinearMatMul", x.value, *x.inputs(g), *right, *wanted.inputs(g)), wanted)
+    return Integers.on(g.op("QLinearMatMul", x.value, *x.inputs(g), *right, *grid.inputs(g)), grid)
 
 
-def _right(g: CpuGraph, other: Node) -> tuple[ir.Value, ir.Value, ir.Value] | None:
-    found = activation(g, other)
-    if found is not None and rank_of(other) >= 2:
-        integers, grid = found
+def _right(g: CpuGraph, operand: Node) -> tuple[ir.Value, ir.Value, ir.Value] | None:
+    source = activation(g, operand)
+    if source is not None and rank_of(operand) >= 2:
+        integers, grid = source
         if not _is_narrow(grid):
             return integers.value, *integers.inputs(g)
         zero_point = g.constant(np.array(grid.zero_point - _MIDDLE, np.int8))
         return shifted(g, integers.value, torch.int8), g.constant(integers.scale), zero_point
-    weight = constant_weight(g, other, 1) if rank_of(other) == 2 else None
+    weight = constant_weight(g, operand, 1) if rank_of(operand) == 2 else None
     return None if weight is None else weight.inputs
 
 
@@ -97,7 +97,7 @@ def _is_narrow(grid: Affine) -> bool:
 
 
 _MIDDLE: Final = 128
-"""What torch's 0 is stored as."""
+"""The stored integer of torch's 0."""
 
 
 # ---- quantized at run time ----------------------------------------------------------------------------------------

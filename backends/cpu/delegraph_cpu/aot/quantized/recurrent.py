@@ -1,6 +1,6 @@
-"""LSTMs of int8 weights whose input is quantized as it comes: DynamicQuantizeLSTM.
+"""LSTMs with int8 weights whose input is quantized at run time: DynamicQuantizeLSTM.
 
-It rounds the hidden state as well, at each step to 8 bits of its own range, as torch's dynamically quantized LSTM does.
+It also rounds the hidden state, at each step to 8 bits of its own range, as torch's dynamically quantized LSTM does.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class _Int8Layers(Layers):
         return all(part is not None for part in parts) and all(float_bias(self.g, b) is not None for b in biases)
 
     def weights(self, layer: int) -> Sequence[ir.Value | None]:
-        """[directions, inputs, gates of hidden units], the scales and zero points of columns behind the states."""
-        name, found = f"recurrent_{layer}", self._matrices(layer)
-        parts = [part for part in found if part is not None]
+        """[directions, inputs, gates of hidden units]; the scales and zero points of columns behind the states."""
+        name, matrices = f"recurrent_{layer}", self._matrices(layer)
+        parts = [part for part in matrices if part is not None]
         (w, *of_w), (r, *of_r) = (self._stacked(f"{name}.{n}", parts[i::2]) for i, n in enumerate("WR"))
         return [w, r, self._biases(name, layer), None, *of_w, *of_r]  # None: no peepholes
 
     def _matrices(self, layer: int) -> list[KnownWeight | None]:
-        """Of the input and of the hidden state, of each direction."""
+        """The matrices of the input and of the hidden state, for each direction."""
         return [symmetric_weight(self.g, p, 0) for params in self.of_directions(layer) for p in params[:2]]
 
     def _stacked(self, name: str, parts: Sequence[KnownWeight]) -> tuple[ir.Value, ir.Value, ir.Value]:

@@ -1,4 +1,4 @@
-"""Which operators are tried on integers, and the grid that a node's result is wanted on."""
+"""The table of operators that are tried on integers, and the grid on which all users put a node's result."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from delegraph_onnx.node_facts import CASTS, outer_dtype_of
 __all__ = ["OnIntegers", "activation", "integers_for", "on_integers", "wanted_grids"]
 
 OnIntegers: TypeAlias = "Integers | Sequence[Integers] | Converted | None"
-"""What a converter on integers gives: integers, values in float, or None if it does not apply."""
+"""The result of a converter on integers: integers, values in float, or None if it does not apply."""
 
 _F = TypeVar("_F", bound=Callable[..., OnIntegers])
 
 _TABLE: Final[dict[Callable[..., Any], Callable[..., OnIntegers]]] = {}
 
 _COMMUTING: Final[set[Callable[..., Any]]] = set()
-"""What may as well be done to the integers: quantizing commutes with it."""
+"""Operators that may as well be applied to the integers: quantizing commutes with them."""
 
 
 def integers_for(operators: str | Iterable[Callable[..., Any]], *, commutes: bool = False) -> Callable[[_F], _F]:
-    """Put the decorated function into the table, for names of aten overloads, or for what nodes call.
+    """Put the decorated function into the table, for names of aten overloads, or for the callables that nodes call.
 
-    `commutes`: to quantize the operator's result is to quantize what goes in, on any grid.
+    `commutes`: quantizing the operator's result equals quantizing its input, on any grid.
     """
     called = list(map(aten, operators.split()) if isinstance(operators, str) else operators)
 
@@ -48,16 +48,16 @@ def integers_for(operators: str | Iterable[Callable[..., Any]], *, commutes: boo
 
 
 def on_integers(g: GraphBuilder, node: Node) -> Converted | None:
-    """Convert `node` on integers, if it can be; its value in float, which is left out of the graph unless needed."""
+    """Convert `node` on integers, if possible. Returns its value in float, which is left out unless it is needed."""
     convert = _TABLE.get(node.target) if _computes_in_float32(node) else None  # type: ignore[arg-type]
-    found = None if convert is None else convert(g, node, *schema_arguments(node))
-    if isinstance(found, Integers):
-        g.integers[node] = found
-        return dequantized(g, found)
-    if isinstance(found, Sequence) and isinstance(found[0], Integers):
-        g.integers[node] = found  # type: ignore[assignment]  # all of them are
-        return [dequantized(g, part) for part in found]  # type: ignore[arg-type]
-    return found  # type: ignore[return-value]
+    result = None if convert is None else convert(g, node, *schema_arguments(node))
+    if isinstance(result, Integers):
+        g.integers[node] = result
+        return dequantized(g, result)
+    if isinstance(result, Sequence) and isinstance(result[0], Integers):
+        g.integers[node] = result  # type: ignore[assignment]  # all of them are
+        return [dequantized(g, part) for part in result]  # type: ignore[arg-type]
+    return result  # type: ignore[return-value]
 
 
 def _computes_in_float32(node: Node) -> bool:
@@ -68,33 +68,32 @@ def _computes_in_float32(node: Node) -> bool:
 
 def activation(g: GraphBuilder, node: object) -> tuple[Integers, Affine] | None:
     """The integers of `node` and their grid, if it has some of 8 bits with parameters for the whole tensor."""
-    found = g.integers.get(node) if isinstance(node, Node) else None
-    if not isinstance(found, Integers) or found.grid is None or found.grid.dtype is not np.uint8:
+    integers = g.integers.get(node) if isinstance(node, Node) else None
+    if not isinstance(integers, Integers) or integers.grid is None or integers.grid.dtype is not np.uint8:
         return None
-    return found, found.grid
+    return integers, integers.grid
 
 
 def wanted_grids(graph: Graph) -> dict[Node, Affine]:
-    """For each node of which every user puts the result on one grid of 8 bits, perhaps after moving or limiting it,
-    that grid."""
-    wanted: dict[Node, Affine] = {}
+    """The grids of nodes whose result every user puts on one grid of 8 bits, perhaps after moving or limiting it."""
+    by_node: dict[Node, Affine] = {}
     for node in reversed(graph.nodes):
-        grids = {_quantize_grid(user) or (wanted.get(user) if _commutes(user) else None) for user in node.users}
+        grids = {_quantize_grid(user) or (by_node.get(user) if _commutes(user) else None) for user in node.users}
         grid = grids.pop() if len(grids) == 1 else None
         if grid is not None and grid.dtype is np.uint8:
-            wanted[node] = grid
-    return wanted
+            by_node[node] = grid
+    return by_node
 
 
 def _commutes(node: Node) -> bool:
-    """Casts do to the dtype that the value has: a copy, into another layout perhaps."""
+    """Whether quantizing commutes with `node`; a cast commutes if it keeps the dtype and at most changes the layout."""
     if node.target in CASTS:
         return outer_dtype_of(node) == outer_dtype_of(node.args[0])  # type: ignore[arg-type]
     return node.target in _COMMUTING or node.target is operator.getitem
 
 
 def _quantize_grid(node: Node) -> Affine | None:
-    """Without the limits, which are put into effect where the quantize call itself is converted."""
+    """The grid of a quantize call without its limits, which are applied where the call itself is converted."""
     call = quantize_call(node)
     if call is None or not call.quantizes or call.granularity is not Granularity.TENSOR:
         return None

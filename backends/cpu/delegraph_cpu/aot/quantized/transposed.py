@@ -1,8 +1,8 @@
-"""Transposed convolutions of uint8: a convolution whose channels are the places between, put in place.
+"""Transposed convolutions of uint8: a convolution with channels for each place within a stride, which are interleaved.
 
-With a stride s, an output at s * q + r, counted from where the padding begins, is a sum over the kernel's elements
-r, r + s, …: for each of the s places r a convolution of its own, of the input as it is. One QLinearConv computes them
-all, in the plane as s * s channels for each, which are then put where they belong; what padding takes away is cut off.
+With a stride s, an output at s * q + r, counted from the begin of the padding, is a sum over the kernel's elements
+r, r + s, …: for each of the s places r a convolution of its own, of the same input. One QLinearConv computes them all,
+in the plane as s * s channels for each output channel, which are then interleaved; the padding is cut off.
 
     x [n, c, h, w] ── QLinearConv ── [n, s * s * o, h', w'] ── to places ── Slice ── [n, o, H, W]
 
@@ -34,11 +34,11 @@ __all__ = ["conv_transpose"]
 
 
 def conv_transpose(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None) -> Integers | None:
-    """For kernels without gaps, inputs of which one size at most is dynamic, and a result that is on a grid."""
+    """Converts kernels without gaps, inputs with at most one dynamic size, and results that are on a grid."""
     told = named_arguments(node)
     groups: int = told["groups"]
-    taken, factors, wanted = activation(g, input), symmetric_weight(g, weight, 1), g.wanted.get(node)
-    if taken is None or factors is None or wanted is None or set(told["dilation"]) != {1}:
+    taken, factors, result_grid = activation(g, input), symmetric_weight(g, weight, 1), g.wanted.get(node)
+    if taken is None or factors is None or result_grid is None or set(told["dilation"]) != {1}:
         return None
     sizes = shape_of(input)[2:]
     if rank_of(node) != rank_of(weight) or sum(not are_known(size) for size in sizes) > 1:
@@ -56,26 +56,26 @@ def conv_transpose(g: GraphBuilder, node: Node, input: Node, weight: Node, bias:
     zero_points = g.weight(f"{weight.name}.zero_points", np.zeros(scale.shape, np.int8))
     result = g.op(
         "QLinearConv",
-        *(x.value, *x.inputs(g), content, g.constant(scale), zero_points, *wanted.inputs(g)),
+        *(x.value, *x.inputs(g), content, g.constant(scale), zero_points, *result_grid.inputs(g)),
         None if of_bias is None else g.constant(of_bias),
         pads=[*(each.before for each in along), *(each.after for each in along)],
         group=groups,
     )
-    made = [
+    placed = [
         step * (size + each.more) if isinstance(size, int) else -1
         for size, step, each in zip(sizes, steps, along, strict=True)
     ]
-    result = _to_places(g, result, made, steps, groups, int(shape_of(node)[1]))
+    result = _to_places(g, result, placed, steps, groups, int(shape_of(node)[1]))
     if any(each.first or each.behind for each in along):
         ends = [-each.behind if each.behind else INT64_MAX for each in along]
         result = g.op("Slice", result, *map(g.ints, ([each.first for each in along], ends, range(2, 2 + len(along)))))
-    return Integers.on(result, wanted)
+    return Integers.on(result, result_grid)
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Along a dim: how the input is padded, how many inputs more than there are that makes of it for each place, and
-    how much of the result's beginning and end is cut off."""
+    """The places along a dim: the input's padding before and after; how many outputs more than inputs each place has;
+    how much is cut off at the beginning and the end of the result."""
 
     before: int
     after: int
@@ -85,28 +85,29 @@ class _Places:
 
     @classmethod
     def of(cls, kernel: int, stride: int, padding: int, output_padding: int) -> _Places:
-        reach = -(-kernel // stride) - 1  # of a place: how many inputs before its own it reads
+        reach = -(-kernel // stride) - 1  # the inputs before its own that a place reads
         skipped, first = divmod(padding, stride)
         after = (kernel + output_padding - 1 - padding) // stride
         more = after - skipped
-        wanted = kernel + output_padding - stride - 2 * padding  # more than `stride` for each input
-        return cls(reach - skipped, after, more, first, stride * more - first - wanted)
+        beyond = kernel + output_padding - stride - 2 * padding  # elements of the result beyond `stride` for each input
+        return cls(reach - skipped, after, more, first, stride * more - first - beyond)
 
 
 def _to_places(
-    g: GraphBuilder, x: ir.Value, made: Sequence[int], steps: Sequence[int], groups: int, outputs: int
+    g: GraphBuilder, x: ir.Value, sizes: Sequence[int], steps: Sequence[int], groups: int, outputs: int
 ) -> ir.Value:
-    """[n, groups * s * … * o, h, …] -> [n, groups * o, h * s, …]; these sizes are `made`, of which one may be -1.
+    """[n, groups * s * … * o, h, …] -> [n, groups * o, h * s, …]; the new sizes are `sizes`, one of which may be -1.
 
-    With channels last, as convolutions of integers have them: then a place's channels lie in a row, and are moved
+    Moved with channels last, as convolutions of integers have them: a place's channels lie in a row, and are copied
     together. DepthToSpace moves byte by byte (onnxruntime 1.31, one thread, 16 channels of 128 x 128: 1 ms, this 0.2).
     """
-    dims = len(made)
+    dims = len(sizes)
     last = g.op("Transpose", x, perm=[0, *range(2, 2 + dims), 1])
-    parts = g.op("Reshape", last, g.ints([*[0] * (1 + dims), groups, *steps, outputs // groups]))  # 0: as it is
+    parts = g.op("Reshape", last, g.ints([*[0] * (1 + dims), groups, *steps, outputs // groups]))  # 0: keeps the size
+    # [n, h, w, groups, sh, sw, o]  ->  [n, h, sh, w, sw, groups, o]  ->  [n, h * sh, w * sw, groups * o]
     interleaved = [axis for dim in range(1, 1 + dims) for axis in (dim, dim + 1 + dims)]
     placed = g.op("Transpose", parts, perm=[0, *interleaved, 1 + dims, 2 + 2 * dims])
-    joined = g.op("Reshape", placed, g.ints([0, *made, outputs]))
+    joined = g.op("Reshape", placed, g.ints([0, *sizes, outputs]))
     return g.op("Transpose", joined, perm=[0, 1 + dims, *range(1, 1 + dims)])
 
 
@@ -114,19 +115,21 @@ _T = TypeVar("_T", bound=np.generic)
 
 
 def _for_places(of_channels: NDArray[_T], places: int, groups: int) -> NDArray[_T]:
-    """[groups * o] -> [groups * places * o]: each place has those of its group."""
+    """[groups * o] -> [groups * places * o]: each place has the values of its group."""
     return np.tile(of_channels.reshape(groups, 1, -1), (1, places, 1)).reshape(-1)
 
 
 def _by_place(weight: NDArray[np.int8], steps: Sequence[int], groups: int) -> NDArray[np.int8]:
-    """[in, out / groups, h, …] -> [s * … * out, in / groups, ⌈h / s⌉, …], turned around; by groups, within each by
-    places."""
+    """[in, out / groups, h, …] -> [s * … * out, in / groups, ⌈h / s⌉, …], reversed along the kernel; by groups, and
+    within each by places."""
     inputs, outputs, *kernel = weight.shape
     counts = [-(-size // step) for size, step in zip(kernel, steps, strict=True)]
     filled = [(0, count * step - size) for size, count, step in zip(kernel, counts, steps, strict=True)]
     whole = np.pad(weight, [(0, 0), (0, 0), *filled])
     split = [size for pair in zip(counts, steps, strict=True) for size in pair]
+    # [in, o, kh, kw] padded  ->  [groups, in, o, nh, sh, nw, sw]  ->  [groups, sh, sw, o, in, nh, nw]
     parts = whole.reshape(groups, inputs // groups, outputs, *split)
     of_counts, of_places = range(3, parts.ndim, 2), range(4, parts.ndim, 2)
+    # reversed: a transposed convolution scatters with the kernel, and QLinearConv gathers
     ordered = np.flip(parts, tuple(of_counts)).transpose(0, *of_places, 2, 1, *of_counts)
     return np.ascontiguousarray(ordered.reshape(groups * prod(steps) * outputs, inputs // groups, *counts))

@@ -1,7 +1,7 @@
-"""Weights and biases that integer kernels take: constants, of int8, and of int32 in steps of the product's scale.
+"""Weights and biases of integer kernels: constants, of int8, and of int32 in steps of the product's scale.
 
-Of what lies in a `.ptd` the content is not known before a delegate is loaded. Operators do to it then, once, what is
-done here to what is known: onnxruntime folds constants when it makes a session.
+The content of a weight in a `.ptd` is known only when a delegate is loaded. Operators then do once what is done here to
+known contents: onnxruntime folds constants when it makes a session.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 WeightInputs: TypeAlias = tuple[ir.Value, ir.Value, ir.Value]
-"""What operators take: the values, the scales by channel, the zero points by channel."""
+"""The values, the scales by channel, the zero points by channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,11 @@ class Weight:
     def with_bias(
         self, g: GraphBuilder, bias: Node | None, scale: float
     ) -> tuple[WeightInputs, ir.Value | None] | None:
-        """The inputs, and the bias in steps of the products with what has this scale; None if there is a bias that is
-        no constant."""
+        """The inputs, and the bias in steps of the product with an input of this scale; None if it is no constant."""
         real = bias_value(g, bias)
         if bias is None or real is None:
             return None if bias is not None else (self.inputs, None)
-        # No more steps than fit: the scale of a channel of zeros is next to nothing, and may as well be larger.
+        # Limited to steps that fit: the scale of a channel of zeros is nearly 0, and may as well be larger.
         values, scales, zero_points = self.inputs
         least = g.op("Mul", g.op("Abs", real), g.tensor(1 / (scale * _LARGEST_BIAS), torch.float32))
         scales = g.op("Max", scales, least, g.tensor(_LEAST_SCALE, torch.float32))
@@ -61,7 +60,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class KnownWeight(Weight):
-    """One whose content is known, with zero points of 0."""
+    """A weight whose content is known, with zero points of 0."""
 
     content: NDArray[np.int8]
     scale: NDArray[np.float32]
@@ -86,26 +85,26 @@ class KnownWeight(Weight):
 
 
 def symmetric_weight(g: GraphBuilder, node: Node, channels: int) -> KnownWeight | None:
-    """The constant of int8 that `node` is, if it is known, with zero points of 0, by tensor or along dim `channels`."""
+    """The int8 constant `node`, if known, with zero points of 0 and a scale for the tensor or along dim `channels`."""
     weight = constant_weight(g, node, channels)
     return weight if isinstance(weight, KnownWeight) else None
 
 
 def constant_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | None:
-    """The constant of int8 that `node` is, by tensor or along dim `channels`: a `KnownWeight`, or one with other zero
-    points, or of which the content is not known yet."""
-    held = g.integers.get(node)
-    if not isinstance(held, Integers) or held.content is None:
+    """The int8 constant `node`, with a scale for the tensor or along dim `channels`: a `KnownWeight`, or a weight with
+    other zero points, or one whose content is not known yet."""
+    integers = g.integers.get(node)
+    if not isinstance(integers, Integers) or integers.content is None:
         return _external_weight(g, node, channels)
-    content = held.content
-    if content.dtype != np.int8 or held.axis not in (None, channels):
+    content = integers.content
+    if content.dtype != np.int8 or integers.axis not in (None, channels):
         return None
     size = content.shape[channels]
-    scale, zero_point = (np.ascontiguousarray(np.broadcast_to(p, size)) for p in (held.scale, held.zero_point))
+    scale, zero_point = (np.ascontiguousarray(np.broadcast_to(p, size)) for p in (integers.scale, integers.zero_point))
     # A weight and zero points for each use: onnxruntime rewrites them for processors without VNNI, and fails where two
-    # operators share one. What is equal and large is stored once.
-    multiplied = any(use.node.op_type != "DequantizeLinear" for use in held.value.uses())
-    value = g.weight(node.name, content) if multiplied else held.value
+    # operators share one. Equal large constants are stored once.
+    multiplied = any(use.node.op_type != "DequantizeLinear" for use in integers.value.uses())
+    value = g.weight(node.name, content) if multiplied else integers.value
     inputs = (value, g.constant(scale), g.weight(f"{node.name}.zero_points", zero_point))
     if zero_point.any():
         return Weight(content.shape, zero_point, inputs)
@@ -129,7 +128,7 @@ def _external_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | Non
 
 
 def is_settled(g: GraphBuilder, call: QuantizeCall) -> bool:
-    """Whether nothing that a run is given goes into it."""
+    """Whether source, scale and zero point of `call` depend on no input of a run."""
     parts = (call.source, call.scale, call.zero_point)
     return all(not isinstance(p, Node) or p in g.external or g.constants.array(p) is not None for p in parts)
 
@@ -138,7 +137,7 @@ def is_settled(g: GraphBuilder, call: QuantizeCall) -> bool:
 
 
 def bias_value(g: GraphBuilder, bias: Node | None) -> ir.Value | None:
-    """A bias in float32 that is a constant, known or not yet."""
+    """A constant bias in float32, known or not yet."""
     real = float_bias(g, bias)
     if bias is None or real is not None:
         return None if real is None else g.constant(real)
@@ -151,9 +150,9 @@ def float_bias(g: GraphBuilder, bias: Node | None) -> NDArray[np.float32] | None
     """The content of a bias, a known constant in float or half precision, or a dequantized one."""
     if bias is None:
         return None
-    held = g.integers.get(bias)
-    if isinstance(held, Integers) and held.content is not None:
-        return np.asarray((held.content.astype(np.float32) - held.zero_point) * held.scale, np.float32)
+    integers = g.integers.get(bias)
+    if isinstance(integers, Integers) and integers.content is not None:
+        return np.asarray((integers.content.astype(np.float32) - integers.zero_point) * integers.scale, np.float32)
     content = g.parameter(bias)
     return None if content is None or dtype_of(bias) != torch.float32 else content.astype(np.float32)
 
@@ -168,7 +167,7 @@ def in_steps(real: NDArray[np.float32], scale: NDArray[Any] | np.floating[Any]) 
 
 
 _LARGEST_BIAS = 2**30
-"""Half of what an accumulator of 32 bits holds, so that there is room for the products."""
+"""Half the range of an accumulator of 32 bits, so that there is room for the products."""
 
 _LEAST_SCALE = 1e-30
-"""Instead of 0, by which nothing can be divided."""
+"""The scale in the place of 0, by which nothing can be divided."""

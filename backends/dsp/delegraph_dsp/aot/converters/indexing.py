@@ -22,7 +22,7 @@ __all__: list[str] = []
 aten = torch.ops.aten
 
 MOST_PARTS = 2**15
-"""Into how many parts the distance of two pixels is cut at most, for weights that are integers."""
+"""The most parts into which the distance of two pixels is cut, for weights that are integers."""
 
 
 @TABLE.converts(aten.embedding.default, keep_whole=True)
@@ -39,7 +39,7 @@ def index_select(graph: KernelGraph, node: Node, source: Node, dim: int, index: 
 
 
 def gather(graph: KernelGraph, node: Node, table: View, index: View) -> View:
-    """Rows of a table. All of them are there for each tile, in as many columns as fit."""
+    """Rows of a table. Each tile has all rows, in as many columns as fit."""
     shape = tuple(node.meta["val"].shape)
     if index.dtype not in ("int32", "int64"):
         raise Unsupported(f"its indices are {index.dtype}")
@@ -92,27 +92,27 @@ def upsample_bilinear(
 
 
 def _step(before: int, after: int, align_corners: bool, scale: float | None) -> Fraction:
-    """How far apart two pixels of the result are, in pixels of the source."""
+    """The distance of two pixels of the result, in pixels of the source."""
     if align_corners:
         return Fraction(before - 1, after - 1) if after > 1 else Fraction(0)
-    if not scale or before == after:  # torch copies what stays as large
+    if not scale or before == after:  # torch copies an image that stays as large
         return Fraction(before, after)
     return 1 / Fraction(scale).limit_denominator(2**15)
 
 
 def _between(before: int, after: int, step: Fraction, align_corners: bool) -> list[NDArray[Any]]:
-    """First and second pixel, and how much of the second, for each pixel of the result."""
-    found = []
+    """The first and the second pixel, and the weight of the second, for each pixel of the result."""
+    pixels = []
     for index in range(after):
         at = index * step if align_corners else max((index + Fraction(1, 2)) * step - Fraction(1, 2), Fraction(0))
         first = min(int(at), before - 1)
-        found.append((first, min(first + 1, before - 1), float(min(at - first, Fraction(1)))))
-    first_ones, second_ones, weights = zip(*found, strict=True)
+        pixels.append((first, min(first + 1, before - 1), float(min(at - first, Fraction(1)))))
+    first_ones, second_ones, weights = zip(*pixels, strict=True)
     return [np.array(first_ones, np.int32), np.array(second_ones, np.int32), np.array(weights, np.float64)]
 
 
 def _unit(weights: NDArray[np.float64]) -> int:
-    """The least number whose parts the weights are."""
+    """The least denominator of all weights."""
     parts = {Fraction(float(weight)).limit_denominator(MOST_PARTS).denominator for weight in weights}
     unit = int(np.lcm.reduce(sorted(parts)))
     if unit > MOST_PARTS:
@@ -139,7 +139,7 @@ def _resize(
     lists: Sequence[NDArray[Any]],
     units: Sequence[int] = (),
 ) -> View:
-    """The space is [C, OH, OW, H, W], of which channels and rows of the result are cut."""
+    """The space is [C, OH, OW, H, W]; channels and rows of the result are cut."""
     integers: tuple[int, ...] = ()
     if x.grid is None:
         out = graph.made("float16", shape)

@@ -66,7 +66,7 @@ def unary(graph: KernelGraph, node: Node, source: Node, function: str) -> View:
 
 
 def _far_from_lines(function: str, grid: Quantization | None) -> str | None:
-    """Why a table of int16 does not give a function; one of int8 gives all."""
+    """The reason why an int16 table does not approximate a function; int8 tables are exact."""
     if grid is None or grid.dtype != torch.int16:
         return None
     low, high = ((code - int(grid.zero_point)) * float(grid.scale) for code in (grid.qmin, grid.qmax))
@@ -127,7 +127,7 @@ def clamp(graph: KernelGraph, node: Node, source: Node, *_: Any) -> View:
 
 
 def _clamp_codes(graph: KernelGraph, node: Node, codes: View, limits: tuple[float, float]) -> View:
-    """Onto the output's grid, within the limits; nothing is left to do where the operator before was limited."""
+    """Rescaled to the output's grid, within the limits; nothing is left to do where the operator before was limited."""
     from delegraph_dsp.aot.kernel_graph import limited
 
     grid = limited(graph.grid_of(node), *limits)
@@ -161,8 +161,8 @@ def add(graph: KernelGraph, node: Node, a: Any, b: Any, alpha: Any) -> View:
 
 
 def _add_codes(graph: KernelGraph, node: Node, x: View, y: View, sign: int) -> View:
-    """Both on a grid of 32 bits: as many bits above the larger scale as leave room for the sum (2 ** 20 for int8, 2 **
-    12 for int16), as TFLite and ExecuTorch's Arm backend have it."""
+    """Both operands are rescaled to a grid of 32 bits, with as many bits below the larger scale as leave room for the
+    sum (2 ** 20 for int8, 2 ** 12 for int16), as in TFLite and ExecuTorch's Arm backend."""
     grid = graph.grid_of(node)
     assert x.grid is not None and y.grid is not None
     left, right = float(x.grid.scale), float(y.grid.scale)
@@ -201,7 +201,7 @@ def div(graph: KernelGraph, node: Node, a: Any, b: Any) -> View:
 
 
 def _times_number(graph: KernelGraph, node: Node, codes: View | None, factor: Any) -> View:
-    """Codes times a number: on another grid, the other way round if it is negative."""
+    """Codes times a number: a rescaling to another grid, mirrored if the number is negative."""
     number = graph.constants.number(factor)
     if codes is None or not isinstance(number, int | float):
         raise Unsupported("one of its operands is quantized and the other is neither that nor a number")

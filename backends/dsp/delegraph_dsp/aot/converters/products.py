@@ -20,13 +20,14 @@ __all__: list[str] = []
 aten = torch.ops.aten
 
 MOST_EXACT = 2**20
-"""Products of codes in a sum: the machine's accumulators hold as many exactly."""
+"""The most products of codes in a sum that the machine's accumulators hold exactly."""
 
 MOST_STEPS = {False: 2**30, True: 2**46}
-"""Of a bias, by whether accumulators are wide: a half of what they hold, so that there is room for the products."""
+"""The most steps of a bias, by whether accumulators are wide: half of their range, so that there is room for the
+products."""
 
 LEAST_RATIO = 2.0**-31
-"""Of the accumulators' unit to the result's: multipliers do not reach below (`quantized_multiplier`)."""
+"""The least ratio of the accumulators' unit to the result's: multipliers reach no further (`quantized_multiplier`)."""
 
 
 @TABLE.converts(aten.linear.default, keep_whole=True)
@@ -79,8 +80,8 @@ def _halves(graph: KernelGraph, x: View, y: View, bias: View) -> View:
 
 
 def _codes(graph: KernelGraph, node: Node, x: View, y: View, bias: Node | None) -> View:
-    """Accumulators have 32 bits, or 48 if one operand is int16; bias is an integer in their unit, which is made so
-    large for that."""
+    """Accumulators have 32 bits, or 48 if one operand is int16; the bias is an integer in their unit, which is enlarged
+    if the bias needs it."""
     grid = graph.grid_of(node)
     assert x.grid is not None and y.grid is not None
     dtypes = set(CODE_DTYPES.values())
@@ -106,15 +107,15 @@ def _codes(graph: KernelGraph, node: Node, x: View, y: View, bias: Node | None) 
 
 
 def _in_larger_steps(
-    graph: KernelGraph, y: View, unit: NDArray[np.float64], wanted: NDArray[np.float64]
+    graph: KernelGraph, y: View, unit: NDArray[np.float64], new_unit: NDArray[np.float64]
 ) -> tuple[View, NDArray[np.float64]]:
-    """A constant weight rounded again where its columns are next to nothing beside their bias, and the units then."""
+    """A constant weight, rounded again where its columns are tiny beside their bias, and the units then."""
     codes, grid = y.array(), y.grid
     if codes is None or grid is None:
         raise Unsupported("its bias is too large for the scales of its operands")
     zero = np.max(grid.zero_point)
-    rounded = np.rint((codes.astype(np.float64) - zero) * (unit / wanted)) + zero
-    return graph.known(rounded.astype(codes.dtype)).on(grid), wanted
+    rounded = np.rint((codes.astype(np.float64) - zero) * (unit / new_unit)) + zero
+    return graph.known(rounded.astype(codes.dtype)).on(grid), new_unit
 
 
 def _content(graph: KernelGraph, bias: Node) -> Any:
@@ -135,7 +136,7 @@ def _shape(x: View, y: View) -> tuple[int, ...]:
 def _add(
     graph: KernelGraph, kernel: str, x: View, y: View, vectors: list[View], out: View, integers: tuple[int, ...] = ()
 ) -> View:
-    """The space is […, M, N, K], of which K is not cut."""
+    """The space is […, M, N, K]; K is not cut."""
     rank = len(out.shape)
     rows, columns, inner = rank - 2, rank - 1, rank
     space = (*out.shape, x.shape[-1])

@@ -1,4 +1,4 @@
-"""Operators on rows: softmax, norms, reductions. The dim that they go over is moved behind the others, as a view."""
+"""Operators on rows: softmax, norms, reductions. Their dim is moved behind the others, as a view."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__: list[str] = []
 aten = torch.ops.aten
 
 MOST_NORMALIZED: Final = 2**15
-"""Codes in a row that is normalized: exact sums of squares then fit in 64 bits."""
+"""The most codes in a normalized row: exact sums of squares then fit in 64 bits."""
 
 
 def rows(
@@ -34,7 +34,7 @@ def rows(
     integers: Sequence[int] = (),
     reals: Sequence[float] = (),
 ) -> View:
-    """Call a kernel on rows of `source`; `whole` operands are there for each of them."""
+    """Call a kernel on rows of `source`; each row sees `whole` operands entirely."""
     rank = len(source.shape)
     axes = tuple(range(rank - 1))
     last = rank - 1
@@ -47,7 +47,7 @@ def rows(
 
 
 def moved_back(view: View, dim: int) -> View:
-    """The last dim put to the place `dim`."""
+    """The last dim moved to the place `dim`."""
     order = list(range(len(view.shape) - 1))
     order.insert(dim, len(view.shape) - 1)
     return view.permute(order)
@@ -126,12 +126,12 @@ def norm(
     eps: float,
     subtract_mean: bool,
 ) -> View:
-    """Over the last dims, as one."""
+    """The last dims are normalized as one."""
     count = prod(shape)
-    given = graph.value(source)
-    outer = given.shape[: len(given.shape) - len(shape)]
+    value = graph.value(source)
+    outer = value.shape[: len(value.shape) - len(shape)]
     codes = graph.codes(source)
-    x = graph.reshaped(given if codes is None else codes, (*outer, count))
+    x = graph.reshaped(value if codes is None else codes, (*outer, count))
     if codes is None:
         x = graph.as_real(x)
         affine = [_vector(graph, weight, count, 1.0), _vector(graph, bias, count, 0.0)]
@@ -139,7 +139,7 @@ def norm(
         rows(graph, "norm", x, affine, out, (int(subtract_mean),), (eps,))
     else:
         out = _norm_codes(graph, node, x, weight, bias, eps, subtract_mean)
-    return graph.reshaped(out, given.shape)
+    return graph.reshaped(out, value.shape)
 
 
 def _vector(graph: KernelGraph, argument: Any, count: int, default: float) -> View:
@@ -151,12 +151,13 @@ def _vector(graph: KernelGraph, argument: Any, count: int, default: float) -> Vi
 def _norm_codes(
     graph: KernelGraph, node: Node, x: View, weight: Any, bias: Any, eps: float, subtract_mean: bool
 ) -> View:
-    """The weight is rounded to int16, the bias to the unit of normalized values times weights, less what is cut off."""
+    """The weight is rounded to int16, the bias to the unit of normalized values times weights, after the bits that are
+    cut off."""
     count, grid = x.shape[-1], graph.grid_of(node)
     if count > MOST_NORMALIZED:
         raise Unsupported(f"normalizes {count} codes; up to {MOST_NORMALIZED} are exact")
     assert x.grid is not None
-    gamma, beta = (_real_vector(graph, given, count, fill) for given, fill in ((weight, 1.0), (bias, 0.0)))
+    gamma, beta = (_real_vector(graph, argument, count, fill) for argument, fill in ((weight, 1.0), (bias, 0.0)))
     step = max(float(np.abs(gamma).max()), 2.0**-20) / 32767
     unit = step * 2.0 ** (WEIGHT_BITS - NORM_BITS)
     limit = 2.0**30
@@ -185,16 +186,16 @@ def _real_vector(graph: KernelGraph, argument: Any, count: int, default: float) 
 
 
 def reduction(graph: KernelGraph, node: Node, source: Node, dims: Any, function: str) -> View:
-    """Over `dims`, which are moved behind the others and become one."""
-    given = graph.value(source)
-    rank = len(given.shape)
+    """`dims` are moved behind the others and become one."""
+    value = graph.value(source)
+    rank = len(value.shape)
     reduced = reduced_dims(rank, dims)
     if not reduced:
         raise Unsupported("reduces no dim")
     kept = [dim for dim in range(rank) if dim not in reduced]
-    count = prod(given.shape[dim] for dim in reduced)
-    outer = tuple(given.shape[dim] for dim in kept)
-    x = graph.reshaped(given.permute([*kept, *reduced]), (*outer, count))
+    count = prod(value.shape[dim] for dim in reduced)
+    outer = tuple(value.shape[dim] for dim in kept)
+    x = graph.reshaped(value.permute([*kept, *reduced]), (*outer, count))
     shape = tuple(node.meta["val"].shape)
     if graph.codes(source) is None:
         out = rows(

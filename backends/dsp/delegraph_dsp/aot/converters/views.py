@@ -26,7 +26,7 @@ VIEWS = (
     aten.squeeze_copy.default, "dim_order_ops::_clone_dim_order", "dim_order_ops::_to_dim_order_copy",
     aten.clone.default,
 )  # fmt: skip
-"""The same elements in the same order."""
+"""Operators that keep the elements and their order."""
 
 MOVES.update(
     VIEWS,
@@ -37,9 +37,9 @@ MOVES.update(
 
 @TABLE.converts(*VIEWS)
 def view(graph: KernelGraph, node: Node, source: Node, *_: Any, **__: Any) -> View:
-    result, given = node.meta["val"], source.meta["val"]
-    if result.dtype != given.dtype:
-        raise Unsupported(f"converts {given.dtype} to {result.dtype}")
+    result, before = node.meta["val"], source.meta["val"]
+    if result.dtype != before.dtype:
+        raise Unsupported(f"converts {before.dtype} to {result.dtype}")
     if not result.is_contiguous():
         raise Unsupported("its result does not lie contiguously")
     return graph.reshaped(graph.value(source), shape_of(node))
@@ -107,7 +107,7 @@ def cat(graph: KernelGraph, node: Node, sources: Sequence[Node], dim: int) -> Vi
 
 
 def put(graph: KernelGraph, part: View, out: View) -> None:
-    """Write a part of a value: codes on the value's grid."""
+    """Write a part of a value; codes are rescaled to the value's grid."""
     if part.grid is not None and out.grid is not None and part.grid != out.grid:
         graph.regrid(part, out.grid, out)
     else:

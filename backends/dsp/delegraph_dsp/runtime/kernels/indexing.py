@@ -25,7 +25,7 @@ def gather_shapes(shapes: Sequence[tuple[int, ...]]) -> bool:
 
 @kernel("gather", STORED, ("int32", "int64"), STORED, shapes=gather_shapes)
 def gather(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> None:
-    """The table's rows by their numbers. Raises `InvalidArgument` for a number that it does not have."""
+    """The table's rows by their numbers. Raises `InvalidArgument` for a number outside the table."""
     table, index, out = arrays
     wrong = index[(index < 0) | (index >= len(table))]
     if wrong.size:
@@ -42,7 +42,7 @@ def nearest_shapes(shapes: Sequence[tuple[int, ...]]) -> bool:
 
 @kernel("resize_nearest", STORED, INDEX, INDEX, STORED, shapes=nearest_shapes)
 def resize_nearest(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> None:
-    """For each pixel the one whose row and column are listed."""
+    """Each pixel is that of the listed row and column."""
     source, rows, columns, out = arrays
     np.copyto(out, at(at(source, rows, 1), columns, 2), casting="unsafe")
 
@@ -75,8 +75,8 @@ def resize_linear(arrays: Arrays, integers: Sequence[int], reals: Sequence[float
     integers=((1, 2**15), (1, 2**15), CODE, MULTIPLIER, SHIFT, CODE, CODE, CODE),
 )  # fmt: skip
 def resize_linear_int(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> None:
-    """The same of codes (TOSA 1.0, RESIZE): weights are parts of the first two integers, the sum is exact, and what is
-    left of it is rescaled."""
+    """As `resize_linear`, of codes (TOSA 1.0, RESIZE): weights are fractions of the first two integers, and the exact
+    sum is rescaled."""
     source, top, bottom, down, left, right, along, out = arrays
     rows_unit, columns_unit, zero, *grid = integers
     x = source.astype(np.int64) - zero
@@ -87,5 +87,5 @@ def resize_linear_int(arrays: Arrays, integers: Sequence[int], reals: Sequence[f
 
 
 def at(array: NDArray[Any], index: NDArray[Any], axis: int) -> NDArray[Any]:
-    """`array` at `index`, which a stranger's binary cannot bring beyond the ends."""
+    """`array` at `index`, clipped to the ends, beyond which a stranger's binary may not read."""
     return np.take(array, index, axis=axis, mode="clip")

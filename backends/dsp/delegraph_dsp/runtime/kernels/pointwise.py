@@ -1,4 +1,4 @@
-"""Kernels on elements: float16 computed in float32 and rounded once, int8 and int16 as TOSA 1.0 has them."""
+"""Kernels on elements: float16 computed in float32 and rounded once, int8 and int16 as in TOSA 1.0."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HALF: Final = ("float16",)
 FLOATS: Final = ("float16", "float32")
 STORED: Final = ("int8", "int16", "int32", "int64", "float16", "float32", "bool")
 GRID: Final = (MULTIPLIER, SHIFT, CODE, CODE, CODE)
-"""How accumulators become codes: multiplier, shift, zero point, and the limits."""
+"""The integers by which accumulators become codes: multiplier, shift, zero point, and the limits."""
 
 
 # ---- any dtype ----------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def convert(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> 
 
 @kernel("fill", STORED, shapes=same, integers=(ANY_INTEGER,), reals=1)
 def fill(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> None:
-    """Set all elements to the integer, or the real where it is of floats."""
+    """Set all elements to the integer, or to the real if they are floats."""
     (out,) = arrays
     value = np.float64(reals[0]) if out.dtype.kind == "f" else np.int64(integers[0])
     out[...] = value.astype(out.dtype)
@@ -58,7 +58,7 @@ def fill(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> Non
 
 @kernel("clamp", (*HALF, *CODES), (*HALF, *CODES), shapes=same, integers=(CODE, CODE), reals=2)
 def clamp(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> None:
-    """Limit to the two integers, or the two reals where it is of floats; NaN stays."""
+    """Limit to the two integers, or to the two reals if they are floats; NaN stays."""
     source, out = arrays
     low, high = (np.float16(real) for real in reals) if source.dtype.kind == "f" else integers
     np.copyto(out, np.minimum(np.maximum(source, low), high), casting="unsafe")
@@ -88,7 +88,7 @@ BINARY: Final = dict(
 
 @kernel("binary", HALF, HALF, ("float16", "bool"), shapes=broadcast, integers=((0, len(BINARY_FUNCTIONS) - 1),))
 def binary(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> None:
-    """A function of two: in float32, whose one rounding to float16 then is that of the exact result (Figueroa 1995)."""
+    """A function of two, in float32: its rounding to float16 is that of the exact result (Figueroa 1995)."""
     a, b, out = arrays
     function = BINARY[BINARY_FUNCTIONS[integers[0]]]
     np.copyto(out, function(a.astype(np.float32), b.astype(np.float32)), casting="unsafe")
@@ -105,7 +105,7 @@ def where(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> No
 
 
 def table_shapes(shapes: Sequence[tuple[int, ...]]) -> bool:
-    """A table of 256 entries, or of 513; which one goes with the dtype is checked as it runs."""
+    """A table of 256 entries, or of 513; whether that suits the dtype is checked at run time."""
     return shapes[0] == shapes[2] and shapes[1] in ((256,), (513,))
 
 
@@ -143,7 +143,7 @@ def mul_int(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> 
 
 @kernel("rescale", CODES, CODES, shapes=same, integers=(CODE, *GRID))
 def rescaled(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> None:
-    """From one grid to another (TOSA 1.0, RESCALE)."""
+    """Codes of one grid on another (TOSA 1.0, RESCALE)."""
     source, out = arrays
     zero, *grid = integers
     write_codes(out, source.astype(np.int64) - zero, grid)
@@ -151,7 +151,7 @@ def rescaled(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) ->
 
 @kernel("quantize", FLOATS, CODES, shapes=same, integers=(CODE, CODE, CODE), reals=1)
 def quantize(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> None:
-    """`clamp(round(x * (1 / scale)) + zero point)`, in float32, halves to even, as torch has it; the real is 1 / scale.
+    """`clamp(round(x * (1 / scale)) + zero point)`, in float32, halves to even, as in torch; the real is 1 / scale.
 
     NaN becomes the lowest code.
     """

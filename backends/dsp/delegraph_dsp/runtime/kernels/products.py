@@ -17,7 +17,7 @@ __all__ = ["ordered_product"]
 HALF = ("float16",)
 
 CACHED = 8192
-"""Sums of float32 that are worked on at a time: 32 KB, so that they stay in a core's first cache."""
+"""The number of float32 sums that are computed at a time: 32 KB, so that they stay in a core's first cache."""
 
 
 def product_shapes(shapes: Sequence[tuple[int, ...]]) -> bool:
@@ -31,8 +31,8 @@ def product_shapes(shapes: Sequence[tuple[int, ...]]) -> bool:
 
 @kernel("matmul", HALF, HALF, HALF, HALF, shapes=product_shapes)
 def matmul(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> None:
-    """a @ b + bias. A product of two float16 is exact in float32; sums begin with the bias, round to float32, and go on
-    by rising k, a lane for each column, until they are rounded to float16 once."""
+    """a @ b + bias. A product of two float16 is exact in float32; sums begin with the bias, and are rounded to float32
+    after each k in ascending order, a lane for each column, and to float16 once."""
     a, b, bias, out = arrays
     *batch, rows, columns = out.shape
     depth = a.shape[-1] + 1  # the bias is the first term: times one
@@ -41,16 +41,16 @@ def matmul(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> N
     right = np.empty((*b.shape[:-2], depth, columns), np.float32)
     right[..., 0, :], right[..., 1:, :] = bias, b
     if batch:
-        left, right = (np.broadcast_to(one, (*batch, *one.shape[-2:])) for one in (left, right))
+        left, right = (np.broadcast_to(operand, (*batch, *operand.shape[-2:])) for operand in (left, right))
     for place in product(*map(range, batch)):
         np.copyto(out[place], ordered_product(left[place], right[place]), casting="unsafe")
 
 
 def ordered_product(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
-    """[K, M] and [K, N] -> the sums over K [M, N], each by rising k in float32, of products that float32 holds exactly.
+    """[K, M] and [K, N] -> the sums over K [M, N], in ascending k in float32, of products that float32 holds exactly.
 
-    NumPy's einsum goes row by row of K and adds products to whole rows of sums; that it may fuse a multiplication with
-    an addition changes nothing, since products are exact. It does not promise this order, so it is asked once
+    NumPy's einsum goes row by row of K and adds products to whole rows of sums; a fused multiplication and addition
+    makes no difference, since products are exact. It does not promise this order, so it is tested once
     (`_einsum_goes_by_rows`); a single sum it adds in lanes.
     """
     rows, sums = left.shape[1], left.shape[1] * right.shape[1]
@@ -73,7 +73,7 @@ def _by_rows(left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[n
 
 @lru_cache(maxsize=1)
 def _einsum_goes_by_rows() -> bool:
-    """Whether NumPy's einsum adds in the machine's order here: on sums that come out differently in any other."""
+    """Whether NumPy's einsum adds in the machine's order here, tried on sums that differ in any other order."""
     rng = np.random.default_rng(0)
     for rows, columns in ((1, 2), (2, 1), (1, 70), (33, 1), (5, 8), (16, 37)):
         left, right = (
@@ -99,6 +99,7 @@ def matmul_int(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) 
 
 
 def exact_product(a: NDArray[Any], zero_a: int, b: NDArray[Any], zero_b: int) -> NDArray[np.int64]:
-    """The product of integers, by doubles: they hold all sums of up to 2**20 products of 17 bits each, in any order."""
+    """The product of integers, by doubles, which hold all sums of up to 2**20 products of 17 bits each, in any
+    order."""
     left, right = a.astype(np.float64) - zero_a, b.astype(np.float64) - zero_b
     return np.asarray(np.matmul(left, right), np.int64)

@@ -1,7 +1,7 @@
 """Kernels on rows, the last dim: softmax, layer and RMS norm, reductions.
 
-Sums of float32 run in 32 lanes by rising index, then the lanes are added in halves, 16 with 16, 8 with 8, down to one:
-an order of its own, so that every machine gives the same bits.
+Sums of float32 run in 32 lanes by ascending index, then the lanes are added in halves, 16 with 16, 8 with 8, down to
+one: a fixed order, so that every machine has the same bits.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def softmax_int_shapes(shapes: Sequence[tuple[int, ...]]) -> bool:
 @kernel("softmax_int", CODES, ("int32",), ("int32",), CODES, shapes=softmax_int_shapes, integers=GRID)
 def softmax_int(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> None:
     """Softmax on codes: with d = max - x, exp(-d * scale) is the product of two entries with 30 bits of fraction, one
-    by the low byte of d, one by the high one; their sum is divided by once, through a reciprocal of 31 bits."""
+    for the low byte of d, one for the high byte; all are divided by their sum through one reciprocal of 31 bits."""
     source, low, high, out = arrays
     x = source.astype(np.int64)
     distance = x.max(axis=-1, keepdims=True) - x
@@ -85,9 +85,10 @@ def softmax_int(arrays: Arrays, integers: Sequence[int], reals: Sequence[float])
 NORM_BITS: Final = 16
 """Bits of fraction of a normalized value."""
 WEIGHT_BITS: Final = 10
-"""Bits that are rounded off of it times its weight: 6 of fraction are left, beside the weight's own 15."""
+"""Bits that are rounded off a normalized value times its weight: 6 bits of fraction are left, beside the weight's own
+15."""
 LARGEST_EPSILON: Final = 1e30
-"""A row's factor stays a number whatever a binary says."""
+"""The largest epsilon: with it a row's factor is finite, whatever a binary says."""
 
 
 def norm_shapes(shapes: Sequence[tuple[int, ...]]) -> bool:
@@ -111,7 +112,7 @@ def norm(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> Non
     "norm_int", CODES, ("int16",), ("int32",), CODES, shapes=norm_shapes, integers=(FLAG, CODE, *GRID), reals=1
 )  # fmt: skip
 def norm_int(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> None:
-    """Layer or RMS norm of codes. With n codes x of a row, or x less the zero point without a mean,
+    """Layer or RMS norm of codes. With n codes x of a row, or x minus the zero point without a mean,
 
         d = n * x - sum(x)        v = n * sum(x * x) - sum(x) ** 2        normalized = d / sqrt(v + n * n * epsilon)
 
@@ -154,7 +155,8 @@ def reduce(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> N
 
 @kernel("reduce_int", CODES, CODES, shapes=reduce_shapes, integers=(FUNCTION, CODE, *GRID))
 def reduce_int(arrays: Arrays, integers: Sequence[int], reals: Sequence[float]) -> None:
-    """The same of codes: an exact sum, or one of them, rescaled to the output's grid; a mean's multiplier has 1 / n."""
+    """As `reduce`, of codes: an exact sum, or one of the codes, rescaled to the output's grid; a mean's multiplier
+    includes 1 / n."""
     source, out = arrays
     function, zero, *grid = integers
     x: NDArray[Any] = source.astype(np.int64) - zero

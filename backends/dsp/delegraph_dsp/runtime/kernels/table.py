@@ -1,7 +1,7 @@
-"""A kernel's function -> a row of the table that the validator and the machine read: what it takes, and what it does.
+"""A kernel's function -> a row of the table that the validator and the machine read: its operands, and the function.
 
-A kernel gets its operands as arrays over the TCM, the last of which it fills, its integers and its reals. What a binary
-may hand to it is said beside it, so that a stranger's binary is refused before it runs.
+A kernel gets its operands as arrays over the TCM, the last of which it fills, its integers and its reals. The row says
+which of these a binary may pass, so that a stranger's binary is refused before it runs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ANY_INTEGER: Final = (-(2**63), 2**63 - 1)
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """`dtypes`: those that each operand may have; `integers`: the range of each; `reals`: how many there are."""
+    """`dtypes`: the dtypes that each operand may have; `integers`: the range of each; `reals`: their number."""
 
     function: Function
     dtypes: tuple[tuple[str, ...], ...]
@@ -79,7 +79,7 @@ def kernel(
 
 
 def check_launch(launch: Launch) -> str | None:
-    """Why this launch is none that the kernel can run; None if it is."""
+    """The reason why the kernel cannot run this launch; None if it can."""
     known = TABLE[launch.kernel]
     if len(launch.operands) != len(known.dtypes):
         return f"{len(launch.operands)} operands, not {len(known.dtypes)}"
@@ -89,8 +89,8 @@ def check_launch(launch: Launch) -> str | None:
     if not known.shapes([operand.shape for operand in launch.operands]):
         return f"its operands' shapes, {', '.join(str(o.shape) for o in launch.operands)}, do not go together"
     if len(launch.integers) != len(known.integers) or len(launch.reals) != known.reals:
-        found = f"{len(launch.integers)} integers and {len(launch.reals)} reals"
-        return f"{found}, not {len(known.integers)} and {known.reals}"
+        counts = f"{len(launch.integers)} integers and {len(launch.reals)} reals"
+        return f"{counts}, not {len(known.integers)} and {known.reals}"
     for number, (value, (low, high)) in enumerate(zip(launch.integers, known.integers, strict=True)):
         if not low <= value <= high:
             return f"integer {number} is {value}, not within {low} and {high}"
@@ -98,7 +98,7 @@ def check_launch(launch: Launch) -> str | None:
 
 
 def _check_output(operand: Operand) -> str | None:
-    """Each element of what is written has a place of its own."""
+    """Each element of the output must have a place of its own."""
     dims = sorted((stride, size) for size, stride in zip(operand.shape, operand.strides, strict=True) if size > 1)
     reach = 1
     for stride, size in dims:
@@ -109,7 +109,7 @@ def _check_output(operand: Operand) -> str | None:
 
 
 def write_codes(out: NDArray[Any], accumulators: ArrayLike, grid: Sequence[ArrayLike]) -> None:
-    """Bring accumulators onto the output's grid: multiplier, shift, zero point, lowest and highest code."""
+    """Rescale accumulators to the output's grid: multiplier, shift, zero point, lowest and highest code."""
     multiplier, shift, zero_point, low, high = grid
     codes = rescale(accumulators, multiplier, shift) + np.asarray(zero_point)
     np.copyto(out, np.clip(codes, low, high), casting="unsafe")
@@ -119,12 +119,12 @@ def write_codes(out: NDArray[Any], accumulators: ArrayLike, grid: Sequence[Array
 
 
 def same(shapes: Sequence[tuple[int, ...]]) -> bool:
-    """All have the shape of the output."""
+    """Whether all have the shape of the output."""
     return all(shape == shapes[-1] for shape in shapes)
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> bool:
-    """All have the rank of the output, and its sizes or 1."""
+    """Whether all have the rank of the output, and its sizes or 1."""
     return all(
         len(shape) == len(shapes[-1]) and all(a in (1, b) for a, b in zip(shape, shapes[-1], strict=True))
         for shape in shapes

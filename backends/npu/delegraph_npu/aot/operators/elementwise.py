@@ -1,4 +1,4 @@
-"""Operators that work element by element -> sums, products, tables of functions, limits; softmax by its parts."""
+"""Elementwise operators -> sums, products, tables of functions, limits; softmax by its parts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _check_binary(node: Node, a: Any, b: Any, alpha: Any = 1) -> str | None:
 
 @operator("add sub mul", Annotate.VALUES, _check_binary, int16=True)
 def binary(f: Folding, call: QuantizedCall, a: Any, b: Any, alpha: int = 1) -> Laid:
-    """Both as the one with the most elements lies; a number is a tensor of one."""
+    """Both operands in the order of the larger one; a number is a tensor of one element."""
     return _binary(f, call, a, b, operator_name(call.head))
 
 
@@ -65,7 +65,7 @@ def _check_div(node: Node, a: Any, b: Any, rounding_mode: str | None = None) -> 
 
 @operator("div", Annotate.VALUES, _check_div, int16=True)
 def quotient(f: Folding, call: QuantizedCall, a: Any, b: Any, *options: Any) -> Laid:
-    """Times the reciprocal, of which nothing is rounded."""
+    """The product with the reciprocal, which is exact."""
     number = number_of(b)
     assert isinstance(number, int | float)
     return _binary(f, call, a, 1 / number, "mul")
@@ -107,7 +107,7 @@ FUNCTIONS: Final = (
     " softsign log_sigmoid square pow"
 )
 KEPT: Final = "hardswish hardsigmoid silu selu celu softplus mish square"
-"""Those that edge lowering would take apart."""
+"""Functions that edge lowering would decompose."""
 
 
 def _check_function(node: Node, input: Node, *arguments: Any) -> str | None:
@@ -139,15 +139,15 @@ for _name in FUNCTIONS.split():
     operator(_name, Annotate.VALUES, _check_function, _kept, int16=_narrow is None, narrow=_narrow)(function)
 
 
-def _entries(call: QuantizedCall, taken: ir.Tensor, given: ir.Tensor) -> NDArray[Any]:
+def _entries(call: QuantizedCall, source: ir.Tensor, target: ir.Tensor) -> NDArray[Any]:
     def compute(numbers: NDArray[np.float64]) -> NDArray[Any]:
         arguments = list(schema_arguments(call.head))
         arguments[0] = torch.from_numpy(numbers)
         value = call.head.target(*_positional(call.head, arguments), **_keywords(call.head))  # type: ignore[operator]
         return np.asarray(value.numpy())
 
-    dtype = taken.dtype.type
-    return np.asarray(table_of(compute, taken.scale, taken.zero_point, given.scale, given.zero_point, dtype))
+    dtype = source.dtype.type
+    return np.asarray(table_of(compute, source.scale, source.zero_point, target.scale, target.zero_point, dtype))
 
 
 def _positional(node: Node, arguments: list[Any]) -> list[Any]:
@@ -164,7 +164,7 @@ def _check_clamp(node: Node, *arguments: Any) -> str | None:
 
 @operator("relu relu6 hardtanh clamp", Annotate.MOVES, _check_clamp, "relu6", int16=True)
 def clamp(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Laid:
-    """The same integers, limited; on another grid if that is asked for."""
+    """The same integers, limited; on another grid if the result has one."""
     laid = f.operand(input)
     laid = f.ordered(laid, laid.order)
     result = f.result(call, laid.order, laid.shape)
@@ -195,7 +195,7 @@ def _check_softmax(node: Node, input: Node, dim: int, *options: Any) -> str | No
 
 @operator("softmax", Annotate.VALUES, _check_softmax)
 def softmax(f: Folding, call: QuantizedCall, input: Node, dim: int, *options: Any) -> Laid:
-    """By parts, on int16 and int32, along the channels.
+    """Computed by parts, in int16 and int32, along the channels.
 
     d = (x - max x) * 128          int16, so that a table with an entry for each 128th has one for each d
     e = exp(d)                     int16 of 1 / 32767

@@ -22,10 +22,10 @@ from delegraph_npu.aot.operators.table import Annotate, operator
 __all__: list[str] = []
 
 MOST_ROWS: Final = 64
-"""Of a kernel, and columns; as Ethos-U55's."""
+"""The most rows, and columns, of a kernel; as Ethos-U55's."""
 
 MOST_PRODUCTS: Final = 1 << 16
-"""In a sum: 65536 products of int8 are less than 2**31, which is what an accumulator holds."""
+"""The most products in a sum: 65536 products of int8 are less than 2**31, the limit of an accumulator."""
 
 
 # ---- what the machine takes -----------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ def _check_weight(weight: Node, channel_axis: int) -> str | None:
 
 
 def _pair(values: Sequence[int], dims: int) -> tuple[int, int]:
-    """Numbers for h and w from those for the places of a convolution of one or two dims."""
+    """The pair for h and w of the numbers of a convolution over one or two dims."""
     first, second = [0, *per_dim(values, dims)][-2:]
     return first, second
 
@@ -61,7 +61,7 @@ def _window(
     transposed: bool,
     output_padding: Sequence[int],
 ) -> Window:
-    """The window of torch's arguments. A transposed convolution is one of the spread input, its kernel turned round.
+    """The window of torch's arguments. A transposed convolution convolves the spread input with the reversed kernel.
 
     x0 x1  stride 2, kernel 3, padding 1     ->     pads 1: 0 x0 0 x1 0, stride 1
     """
@@ -102,7 +102,7 @@ def _check_convolution(node: Node, input: Node, weight: Node, bias: Node | None,
 
 
 def check_window(window: Window) -> str | None:
-    """Whether the NPU's windows can be like this."""
+    """The reason why the NPU has no such window; None if it has."""
     if max(window.kernel) > MOST_ROWS:
         return f"a kernel of {window.kernel}: the NPU's have up to {MOST_ROWS} rows and columns"
     for axis, name in enumerate(("rows", "columns")):
@@ -155,7 +155,7 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Laid:
-    """One convolution; with groups, unless each channel is one, one for each on its part of the channels."""
+    """One convolution; with groups, unless each channel is a group, one for each on its part of the channels."""
     order = IMAGES[len(shape_of(input))]
     image = f.image(input, order)
     window = _window(weight, stride, padding, dilation, transposed, output_padding)
@@ -165,8 +165,8 @@ def convolution(
     offsets, kernels, steps = f.bias(bias, image.scale, kernels, np.broadcast_to(scale, channels))
     low, high = call.limits
     if groups > 1 and kernels.shape[3] == 1 and channels == groups:
-        one = np.ascontiguousarray(kernels[..., 0].transpose(1, 2, 0))
-        f.add(ir.Convolution(call.head.name, (image,), result.tensor, low, high, window, one, offsets, steps, True))
+        kernel = np.ascontiguousarray(kernels[..., 0].transpose(1, 2, 0))
+        f.add(ir.Convolution(call.head.name, (image,), result.tensor, low, high, window, kernel, offsets, steps, True))
         return result
     parts = []
     for group in range(groups):
@@ -184,7 +184,7 @@ def convolution(
 def _kernels(f: Folding, weight: Node, transposed: bool, groups: int) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
     """The weight as [out, kh, kw, in], and its scales by channel of the output.
 
-    Transposed, torch has it as [in, out / groups, …] and scatters; gathering, the kernel is turned round.
+    torch's transposed weight is [in, out / groups, …] and scatters; to gather, the kernel is reversed.
     """
     integers, scale = f.weight(weight)
     kernels = integers if integers.ndim == 4 else integers[:, :, None, :]
@@ -258,7 +258,7 @@ def _check_addmm(node: Node, bias: Node, input: Node, weight: Node, beta: Any = 
 
 @operator("addmm", Annotate.LAYER, _check_addmm, "addmm")
 def addmm(f: Folding, call: QuantizedCall, bias: Node, input: Node, weight: Node, *factors: Any) -> Laid:
-    """A linear layer whose weight is written as [in, out]."""
+    """A linear layer whose weight is [in, out]."""
     return _linear(f, call, input, weight, bias, transposed=True)
 
 

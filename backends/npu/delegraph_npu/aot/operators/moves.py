@@ -36,13 +36,13 @@ def _limits(tensor: ir.Tensor) -> tuple[int, int]:
 
 @operator("view reshape flatten unflatten unsqueeze squeeze", Annotate.MOVES, int16=True)
 def reshape(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Laid:
-    """Only what lies as outside can have another shape."""
+    """A reshape needs its operand in the program's order."""
     laid, shape = f.operand(input), shape_of(call.head)
     several = [dim for dim, size in enumerate(laid.shape) if size > 1]
     if [laid.shape[dim] for dim in several] == [size for size in shape if size > 1]:  # dims of one element come or go
-        found = dict(zip(several, (dim for dim, size in enumerate(shape) if size > 1), strict=True))
+        new_dims = dict(zip(several, (dim for dim, size in enumerate(shape) if size > 1), strict=True))
         single = iter([dim for dim, size in enumerate(shape) if size == 1])
-        n, h, w, c = (found[dim] if dim in found else next(single, None) for dim in laid.order)
+        n, h, w, c = (new_dims[dim] if dim in new_dims else next(single, None) for dim in laid.order)
         if next(single, None) is None:
             laid = f.ordered(laid, laid.order)
             return on_grid(f, call, Laid(laid.tensor, shape, (n, h, w, c)))
@@ -56,7 +56,7 @@ def reshape(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> La
 
 @operator("clone contiguous dropout alias", Annotate.MOVES, int16=True)
 def same(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Laid:
-    """Nothing moves: where the elements lie is the compiler's to choose."""
+    """Nothing moves: the compiler chooses where elements lie."""
     laid = f.operand(input)
     return on_grid(f, call, f.ordered(laid, laid.order))
 
@@ -108,18 +108,18 @@ def slice_(
 
 @operator("select", Annotate.MOVES, int16=True)
 def select(f: Folding, call: QuantizedCall, input: Node, dim: int, index: int) -> Laid:
-    """A view of one element along `dim`, which goes."""
+    """A view of one element along `dim`, which is removed."""
     laid = f.operand(input)
     laid = f.ordered(laid, laid.order)
     dim %= len(laid.shape)
-    one = _slice(f, call, laid, dim, index % laid.shape[dim], 1, 1)
-    n, h, w, c = (None if d is None or d == dim else d - (d > dim) for d in one.order)
-    return on_grid(f, call, Laid(one.tensor, shape_of(call.head), (n, h, w, c)))
+    part = _slice(f, call, laid, dim, index % laid.shape[dim], 1, 1)
+    n, h, w, c = (None if d is None or d == dim else d - (d > dim) for d in part.order)
+    return on_grid(f, call, Laid(part.tensor, shape_of(call.head), (n, h, w, c)))
 
 
 @operator("cat", Annotate.MOVES, int16=True)
 def cat(f: Folding, call: QuantizedCall, inputs: Sequence[Node], dim: int = 0) -> Laid:
-    """The operands behind each other, all as the first lies."""
+    """The operands behind each other, all in the order of the first."""
     operands = [f.operand(input) for input in inputs]
     order = max(operands, key=lambda laid: int(np.prod(laid.shape))).order
     result = f.result(call, order)
@@ -129,13 +129,13 @@ def cat(f: Folding, call: QuantizedCall, inputs: Sequence[Node], dim: int = 0) -
     return result
 
 
-def _regrid(f: Folding, call: QuantizedCall, tensor: ir.Tensor, wanted: ir.Tensor) -> ir.Tensor:
+def _regrid(f: Folding, call: QuantizedCall, tensor: ir.Tensor, target: ir.Tensor) -> ir.Tensor:
     bounds = _limits(tensor)
-    if tensor.same_grid(wanted) and call.limits == bounds:
+    if tensor.same_grid(target) and call.limits == bounds:
         return tensor
-    other = f.between("part", tensor.shape, wanted.dtype.type, wanted.scale, wanted.zero_point)
-    f.add(ir.Copy(call.head.name, (tensor,), other, *call.limits))
-    return other
+    copied = f.between("part", tensor.shape, target.dtype.type, target.scale, target.zero_point)
+    f.add(ir.Copy(call.head.name, (tensor,), copied, *call.limits))
+    return copied
 
 
 # ---- around ---------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def _check_pad(node: Node, input: Node, amounts: Sequence[int], *options: Any) -
 
 @operator("constant_pad_nd pad", Annotate.MOVES, _check_pad, "pad", int16=True)
 def pad(f: Folding, call: QuantizedCall, input: Node, amounts: Sequence[int], *options: Any) -> Laid:
-    """Around it the integer next to the number."""
+    """Padded with the integer nearest to the number."""
     laid = f.operand(input)
     laid = f.ordered(laid, laid.order)
     numbers = [option for option in options if isinstance(option, int | float)]

@@ -1,4 +1,4 @@
-"""Operators that make one number of many -> pools, sums and maxima; and resizing, which makes many of few."""
+"""Operators that reduce -> pools, sums and maxima; and resizing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def _check_average_pool(
 
 
 def _pooled(f: Folding, call: QuantizedCall, input: Node, kind: str, window: Window) -> Laid:
-    """On the grid of the operand, as in TOSA; an average on another grid is a depthwise convolution with ones."""
+    """A pool on the grid of the operand, as in TOSA; an average on another grid is a depthwise convolution with
+    ones."""
     order = IMAGES[4]
     image = f.image(input, order)
     result = f.result(call, order)
@@ -96,7 +97,7 @@ def average_pool(
     f: Folding, call: QuantizedCall, input: Node, kernel: Any, stride: Any = (), padding: Any = (0,),
     ceil_mode: bool = False, count_include_pad: bool = True, *_: Any,
 ) -> Laid:  # fmt: skip
-    """The average of each window, of what is padding too where torch counts that."""
+    """The average of each window, with the padding where torch counts it."""
     window = _pool_window(kernel, stride, padding, (1,))
     padded = count_include_pad and any(window.padding)
     return _pooled(f, call, input, "average_padded" if padded else "average", window)
@@ -105,13 +106,13 @@ def average_pool(
 def _check_adaptive(node: Node, input: Node, sizes: Sequence[int]) -> str | None:
     if len(shape_of(input)) != 4:
         return "a pool over something other than a batch of images"
-    uneven = [size for size, given in zip(shape_of(input)[2:], shape_of(node)[2:], strict=True) if size % given]
+    uneven = [size for size, after in zip(shape_of(input)[2:], shape_of(node)[2:], strict=True) if size % after]
     return f"windows of different sizes: {uneven[0]} is not a multiple of what it becomes" if uneven else None
 
 
 @operator("adaptive_avg_pool2d", Annotate.VALUES, _check_adaptive, "adaptive_avg_pool2d")
 def adaptive_average_pool(f: Folding, call: QuantizedCall, input: Node, sizes: Sequence[int]) -> Laid:
-    """To one place a sum, rounded once; else the average of windows that do not overlap."""
+    """A sum for a single place, rounded once; otherwise the average of windows that do not overlap."""
     (height, width), (rows, columns) = shape_of(input)[2:], shape_of(call.head)[2:]
     if (rows, columns) == (1, 1):
         return _reduced(f, call, input, (2, 3), "sum", 1 / (height * width), True)
@@ -203,31 +204,31 @@ def _check_resize(node: Node, input: Node, *arguments: Any) -> str | None:
     if len(shape_of(input)) != 4:
         return "a resized tensor that is not a batch of images"
     for axis, scale in enumerate(resize_scales(node)):
-        taken, given = shape_of(input)[2 + axis], shape_of(node)[2 + axis]
-        if scale is not None and taken * scale != given:
+        before, after = shape_of(input)[2 + axis], shape_of(node)[2 + axis]
+        if scale is not None and before * scale != after:
             return f"a factor of {scale} that does not give whole rows and columns"
         if operator_name(node) == "upsample_nearest2d":
-            read = nearest_pixels("upsample_nearest", 2, taken, given, scale)
-            if read != [place * taken // given for place in range(given)]:
-                return f"from {taken} to {given}: torch rounds which rows it reads, and the NPU's steps are exact"
-        numerator, denominator, _ = _steps(node, taken, given)
+            read = nearest_pixels("upsample_nearest", 2, before, after, scale)
+            if read != [place * before // after for place in range(after)]:
+                return f"from {before} to {after}: torch rounds which rows it reads, and the NPU's steps are exact"
+        numerator, denominator, _ = _steps(node, before, after)
         if numerator > MOST_SCALE or denominator >= 16 * numerator:
-            return f"from {taken} to {given}: the NPU's steps are fractions of at most {MOST_SCALE}"
+            return f"from {before} to {after}: the NPU's steps are fractions of at most {MOST_SCALE}"
     return None
 
 
-def _steps(node: Node, taken: int, given: int) -> tuple[int, int, int]:
+def _steps(node: Node, before: int, after: int) -> tuple[int, int, int]:
     """Numerator, denominator and offset: row y of the result is row (y * denominator + offset) / numerator.
 
-    torch's rows: floor(y * taken / given) of the nearest, which TOSA rounds; (y + 1/2) * taken / given - 1/2 of the
-    bilinear, or y * (taken - 1) / (given - 1) with corners aligned.
+    torch's rows: floor(y * before / after) of the nearest, which TOSA rounds; (y + 1/2) * before / after - 1/2 of the
+    bilinear, or y * (before - 1) / (after - 1) with corners aligned.
     """
     if operator_name(node) == "upsample_nearest2d":
-        numerator, denominator, offset = 2 * given, 2 * taken, -given
-    elif _aligned(node) and given > 1:
-        numerator, denominator, offset = given - 1, max(taken - 1, 1), 0
+        numerator, denominator, offset = 2 * after, 2 * before, -after
+    elif _aligned(node) and after > 1:
+        numerator, denominator, offset = after - 1, max(before - 1, 1), 0
     else:
-        numerator, denominator, offset = 2 * given, 2 * taken, taken - given
+        numerator, denominator, offset = 2 * after, 2 * before, before - after
     common = math.gcd(numerator, denominator, offset)
     if operator_name(node) == "upsample_nearest2d" and (numerator // common) % 2:
         common = max(common // 2, 1)
@@ -249,7 +250,7 @@ def resize(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Lai
     result = f.result(call, order)
     kind = operator_name(call.head).removeprefix("upsample_").removesuffix("2d")
     (ny, dy, oy), (nx, dx, ox) = (
-        _steps(call.head, taken, given) for taken, given in zip(image.shape[1:3], result.tensor.shape[1:3], strict=True)
+        _steps(call.head, old, new) for old, new in zip(image.shape[1:3], result.tensor.shape[1:3], strict=True)
     )
     f.add(ir.Resize(call.head.name, (image,), result.tensor, *call.limits, kind, (ny, dy, nx, dx), (oy, ox)))
     return result

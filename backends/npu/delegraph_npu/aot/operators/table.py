@@ -1,4 +1,4 @@
-"""What the NPU can compute: one row for each operator, which quantizer, partitioner and compiler all read."""
+"""The operators that the NPU computes: a row for each, which quantizer, partitioner and compiler all read."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ Convert: TypeAlias = Callable[..., Laid]
 """`(folding, call, *arguments in the order of the schema)` -> the integers of the call's result."""
 
 Check: TypeAlias = Callable[..., str | None]
-"""`(node, *arguments)` -> None if the NPU computes that, else why not."""
+"""`(node, *arguments)` -> None if the NPU computes `node`, else the reason."""
 
 _F = TypeVar("_F", bound=Convert)
 
 
 class Annotate(Enum):
-    """Whose ranges a quantizer has to find."""
+    """The tensors whose ranges a quantizer needs."""
 
     LAYER = auto()
-    """Of the first operand, the weight and the result; a normalization and a clamp behind it are part of it."""
+    """The first operand, the weight and the result; a normalization and a clamp behind it are part of it."""
     VALUES = auto()
-    """Of each operand and of the result; a clamp behind it is part of it."""
+    """Each operand and the result; a clamp behind it is part of it."""
     MOVES = auto()
-    """Of the first operand alone: results are its integers."""
+    """The first operand alone: results are its integers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How the NPU computes an operator, and when it can. `keep` are the overloads that are not to be decomposed;
-    `narrow` is why it has int8 alone, where that needs saying."""
+    """The converter of an operator, and the conditions for it. `keep` are the overloads that must not be decomposed;
+    `narrow` says why it has no int16, where that needs a reason."""
 
     convert: Convert
     annotate: Annotate
@@ -49,7 +49,7 @@ class Row:
     narrow: str | None = None
 
     def reason(self, node: Node) -> str | None:
-        """None if the NPU computes `node`, its operands being quantized; else why not."""
+        """None if the NPU computes `node` on quantized operands, else the reason."""
         outside = _external_constant(node) if self.annotate is Annotate.LAYER else None
         refused = outside or unfit_sizes(node)
         return refused or (self.check(node, *schema_arguments(node)) if self.check is not None else None)
@@ -68,7 +68,7 @@ def operator(
     narrow: str | None = None,
 ) -> Callable[[_F], _F]:
     """Put the decorated converter into the table for `names`; `keep` are overloads of aten, separated by blanks. Values
-    are int8, or, where it says so, int16; `narrow` is why not."""
+    are int8, and with `int16` also int16; `narrow` is the reason why not."""
 
     def register(convert: _F) -> _F:
         dtypes = frozenset({torch.int8, torch.int16} if int16 else {torch.int8})
@@ -84,8 +84,8 @@ def operator(
 def aten(name: str) -> torch._ops.OpOverload:
     """The overload `aten.<name>`; without a dot, the default one."""
     packet, _, overload = name.partition(".")
-    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    return found
+    resolved: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    return resolved
 
 
 def row_of(node: Node) -> Row | None:
@@ -94,7 +94,8 @@ def row_of(node: Node) -> Row | None:
 
 
 def unfit_sizes(node: Node) -> str | None:
-    """What no operator of the NPU takes: dynamic shapes, tensors of more than four dims or without elements."""
+    """The reason why no operator of the NPU takes `node`: dynamic shapes, tensors of more than four dims or without
+    elements."""
     values: list[Any] = [node.meta.get("val"), *(source.meta.get("val") for source in node.all_input_nodes)]
     for value in values:
         if not isinstance(value, torch.Tensor):
@@ -109,7 +110,7 @@ def unfit_sizes(node: Node) -> str | None:
 
 
 def _external_constant(node: Node) -> str | None:
-    """Why a layer stays outside whose weight or bias is to lie in a `.ptd`; None if it has none there."""
+    """The reason why a layer whose weight or bias is to lie in a `.ptd` is left; None if it has none there."""
     read = [*node.all_input_nodes, *(s for n in node.all_input_nodes if is_dequantize(n) for s in n.all_input_nodes)]
     names = [constant.name for constant in read if external_tag(constant) is not None]
     return f"{names[0]} goes to a .ptd: the NPU's are compressed ahead of time, into the program" if names else None
