@@ -25,8 +25,8 @@ otherwise, and have more where they have defaults.
     delegate_checks.py   what the runtime half of every backend asks of blobs and calls
     device.py            memory of a device, and tensors in it
     stamp.py             who made a blob
-    blob.py              a blob's bytes, for backends that need no format of their own
-    blob_format.py       a blob's bytes in a backend's own format: header, parts, checksum; records that strangers wrote
+    blob.py              a blob's bytes: a header, named sections and their digests
+    records.py           JSON that strangers wrote, as dataclasses
     kernel.py            kernels, their keys, libraries of them; what a kernel is handed
     memory_hierarchy.py  a board's TOML file -> its memories
     memory_planner.py    lifetimes -> plan, and when a plan is sound
@@ -58,8 +58,7 @@ if TYPE_CHECKING:
         Handle,
         Verdict,
     )
-    from delegraph.interfaces.blob import pack_blob, unpack_blob
-    from delegraph.interfaces.blob_format import BlobFormat, BlobTensor, Size, UnpackedBlob, read_record
+    from delegraph.interfaces.blob import BlobFormat, BlobTensor, UnpackedBlob
     from delegraph.interfaces.conformance_kit import ConformanceKit
     from delegraph.interfaces.data_loader import DataLoader, DataLoaderFactory
     from delegraph.interfaces.delegate_checks import (
@@ -104,6 +103,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.places import PlacesInfo, UnusableValue, missing_place
     from delegraph.interfaces.platform import LogLevel, Platform, PlatformFactory
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
+    from delegraph.interfaces.records import Size, read_record
     from delegraph.interfaces.stamp import BlobStamp, read_stamp
     from delegraph.interfaces.tool import ToolHooks
     from delegraph.program.devices import Device
@@ -175,7 +175,6 @@ __all__ = [
     "is_used_in_place",
     "kernel_key_text",
     "missing_place",
-    "pack_blob",
     "read_memory_hierarchy",
     "read_record",
     "read_stamp",
@@ -183,7 +182,6 @@ __all__ = [
     "shared_data",
     "sizes_in_run",
     "split_arguments",
-    "unpack_blob",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -203,8 +201,7 @@ __getattr__, __dir__ = lazy_names(
             "UnusableValue",
             "Verdict",
         ),
-        "blob": ("pack_blob", "unpack_blob"),
-        "blob_format": ("BlobFormat", "BlobTensor", "Size", "UnpackedBlob", "read_record"),
+        "blob": ("BlobFormat", "BlobTensor", "UnpackedBlob"),
         "conformance_kit": ("ConformanceKit",),
         "delegate_checks": ("is_used_in_place", "shape_in_run", "shared_data", "sizes_in_run", "split_arguments"),
         "device": ("DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"),
@@ -238,6 +235,7 @@ __getattr__, __dir__ = lazy_names(
         "platform": ("LogLevel", "Platform", "PlatformFactory"),
         "data_loader": ("DataLoader", "DataLoaderFactory"),
         "quantizer": ("Quantizer", "QuantizerFactory"),
+        "records": ("Size", "read_record"),
         "stamp": ("BlobStamp", "read_stamp"),
         "tool": ("ToolHooks",),
     },
