@@ -7,6 +7,8 @@ An entry-point group, the class that its objects fit, the half that uses it, and
     delegraph.lowerings         `BackendDetails`                                 AOT      compiles partitions into blobs
     delegraph.quantizers        `QuantizerFactory`; it makes a `Quantizer`       AOT      says how values are quantized
     delegraph.passes            `PassFactory`; it makes a `GraphPass`            AOT      rewrites graphs
+    delegraph.stages            `StageFactory`; it makes a `PipelineStage`       AOT      a step of lowering
+    delegraph.dialect_rules     `DialectRuleFactory`; it makes a `DialectRule`   AOT      what programs must satisfy
     delegraph.memory_planners   `MemoryPlanner`                                  AOT      places tensors in memory
     delegraph.backends          `BackendInterface`                               runtime  runs blobs
     delegraph.kernels           `KernelLibraryInterface`, mostly `KernelLibrary` runtime  has kernels of operators
@@ -33,6 +35,7 @@ otherwise, and have more where they have defaults.
     lowering.py          partitioners and preprocess
     quantizer.py         quantizers
     graph_pass.py        passes
+    pipeline.py          stages, and rules of dialects
     conformance_kit.py   what proves plug-ins
     tool.py              events, and the hooks that may be wrapped
     options.py           what a user wrote beside a plug-in's name
@@ -100,6 +103,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.memory_hierarchy import Memory, MemoryHierarchy, read_memory_hierarchy
     from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
     from delegraph.interfaces.options import DelegateOptions, Options, OptionValue
+    from delegraph.interfaces.pipeline import DialectRule, DialectRuleFactory, PipelineStage, StageFactory
     from delegraph.interfaces.places import PlacesInfo, UnusableValue, missing_place
     from delegraph.interfaces.platform import LogLevel, Platform, PlatformFactory
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
@@ -134,6 +138,8 @@ __all__ = [
     "DeviceAllocator",
     "DeviceMemoryBuffer",
     "DeviceTensor",
+    "DialectRule",
+    "DialectRuleFactory",
     "EventTracer",
     "ExportedProgramPassBase",
     "ExportedProgramPassResult",
@@ -157,6 +163,7 @@ __all__ = [
     "PartitionerAdapter",
     "PartitionerFactory",
     "PassFactory",
+    "PipelineStage",
     "PlacesInfo",
     "Plan",
     "PlanError",
@@ -166,6 +173,7 @@ __all__ = [
     "Quantizer",
     "QuantizerFactory",
     "Size",
+    "StageFactory",
     "TensorMeta",
     "ToolHooks",
     "UnpackedBlob",
@@ -231,6 +239,7 @@ __getattr__, __dir__ = lazy_names(
         "memory_hierarchy": ("Memory", "MemoryHierarchy", "read_memory_hierarchy"),
         "memory_planner": ("Lifetime", "MemoryPlanner", "Plan", "PlanError", "check_plan"),
         "options": ("DelegateOptions", "OptionValue", "Options"),
+        "pipeline": ("DialectRule", "DialectRuleFactory", "PipelineStage", "StageFactory"),
         "places": ("PlacesInfo", "UnusableValue", "missing_place"),
         "platform": ("LogLevel", "Platform", "PlatformFactory"),
         "data_loader": ("DataLoader", "DataLoaderFactory"),
