@@ -217,7 +217,7 @@ REFUSED = {
     "backends:MisspeltHook": "it has distroy(), which is not a hook of delegraph.backends; did you mean destroy()?",
     "plugins:misspelt_tool": "it implements metod_loaded(), which is not a hook; did you mean 'method_loaded'",
     "backends:OtherApi": "PluginVersionError: cannot load plug-in backends:OtherApi of bad-other-api 1.0"
-    " (bad_other_api:Backend): it needs plug-in API 2.0, and this Delegraph offers 1.0\n"
+    " (bad_other_api:Backend): it needs plug-in API 2.0, and this Delegraph offers 1.1\n"
     "  what to do: upgrade Delegraph",
     "backends:AcmeNpu": 'prefer={"backends:AcmeNpu": "acme-npu"} or DELEGRAPH_PREFER=backends:AcmeNpu=acme-npu',
     "backends:TorchLeak": "bad_torch_leak.py:3 imports it\n  what to do: its authors move that import",

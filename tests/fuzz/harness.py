@@ -32,7 +32,7 @@ def runtime() -> Runtime:
 def exercise(data: bytes) -> bool:
     """Do everything with `data` that can be done with a file of its kind; whether it was taken."""
     try:
-        if data[:7] == b"DLGRCPU":
+        if data[:7] in (b"DLGBLOB", b"DLGRCPU"):
             CpuBackend().init(BackendInitContext("forward"), data, [])
         elif data[4:8] == b"FT01":
             deserialize_flat_tensor(data)

@@ -1,16 +1,14 @@
 """Bytes -> other bytes: bits and pieces anywhere, and where the file can be read, its own fields.
 
 Of a program the tables of its flatbuffer are changed one by one and put together again, so that what is reached lies
-behind the reader; of a blob of the cpu backend its header and its graph, with the checksum made right.
+behind the reader; of a blob of the cpu backend its header and its graph, with the checksums made right.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 import random
 import struct
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +17,7 @@ from core.tests.program.test_fuzz import mutated
 
 from delegraph.errors import DelegraphError
 from delegraph.program.raw_tables import read_tables, write_tables
-from delegraph_cpu.blob import ALIGNMENT
+from delegraph_cpu.blob import FORMAT
 
 __all__ = ["mutate"]
 
@@ -36,7 +34,7 @@ TEXTS = (
     "[1,5]",
     "executorch_prim::mul",
 )
-BLOB = b"DLGRCPU"
+BLOB = b"DLGBLOB"
 
 
 def mutate(data: bytes, rng: random.Random) -> bytes:
@@ -106,23 +104,17 @@ def _other(value: Any, rng: random.Random) -> Any:
 
 
 def _blob(data: bytes, rng: random.Random) -> bytes:
-    """Another header or graph, with the checksum that it has to have."""
+    """Another header or graph, with the checksums that it has to have."""
     try:
-        (size,) = struct.unpack_from("<I", data, 8)
-        header = json.loads(data[16 : 16 + size])
-        start = -(-(16 + size) // ALIGNMENT) * ALIGNMENT
-        graph = data[start : start + header["graph"]]
-        weights = data[-(-(start + len(graph)) // ALIGNMENT) * ALIGNMENT :]
-    except (ValueError, KeyError, TypeError, struct.error):
+        content = FORMAT.unpack(data)
+        header, sections = content.header, {name: bytes(content.view(name)) for name in content.names}
+    except DelegraphError:
         return _bits(data, rng)
-    if rng.random() < 0.4:
+    if rng.random() < 0.4 or "graph" not in sections:
         _change_somewhere(header, rng)
     else:
-        graph = _graph(graph, rng)
-        header["graph"] = len(graph)
-    text = json.dumps(header).encode()
-    start = struct.pack("<8sII", BLOB + b"\x01", len(text), zlib.crc32(graph, zlib.crc32(text))) + text
-    return b"".join(part + bytes(-len(part) % ALIGNMENT) for part in (start, graph, weights))
+        sections["graph"] = _graph(sections["graph"], rng)
+    return FORMAT.pack(header, sections)
 
 
 def _graph(data: bytes, rng: random.Random) -> bytes:

@@ -39,7 +39,6 @@ PUBLIC: Final = (
     "delegraph.runtime.numpy_kernels.shapes",
     "delegraph.runtime.numpy_kernels.evaluate",
     "delegraph_partitioners",
-    "delegraph_machines.blocks",
     "delegraph_machines.descriptions",
     "delegraph_machines.energy",
     "delegraph_machines.fixed_point",

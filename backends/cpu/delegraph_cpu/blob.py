@@ -1,18 +1,23 @@
 """A delegate's blob: header, ONNX graph, weights. Written by `aot`, read by `runtime`, with NumPy alone.
 
-    prefix | header | graph | weights        as `delegraph.interfaces.BlobFormat` has it
+    header | graph | weights        sections of a `delegraph.interfaces.BlobFormat`
 
 The graph is an ONNX ModelProto without its large weights: the header says for each of them where it lies here, or under
 which key it lies in the program's named data.
 
 Version 2 has the states: buffers that the graph changes, each an input and an output of it. Version 3 has weights that
-are unpacked when it is loaded: the graph's are made of those that lie here.
+are unpacked when it is loaded: the graph's are made of those that lie here. Version 4 has sections; the versions before
+it are read, too:
+
+    "DLGRCPU", u8 version | u32 header length | u32 CRC-32 of header and graph | header, JSON | graph | weights
 """
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +30,7 @@ __all__ = [
     "ALIGNMENT",
     "BACKEND_ID",
     "BLOB_VERSION",
+    "FORMAT",
     "READABLE_VERSIONS",
     "Blob",
     "StateInfo",
@@ -37,9 +43,9 @@ __all__ = [
 ]
 
 BACKEND_ID: Final = "CpuBackend"
-READABLE_VERSIONS: Final = (1, 2, 3)
-BLOB_VERSION: Final = READABLE_VERSIONS[-1]
-FORMAT: Final = BlobFormat(BACKEND_ID, "delegraph-cpu", b"DLGRCPU", READABLE_VERSIONS, ("graph",))
+READABLE_VERSIONS: Final = (1, 2, 3, 4)
+FORMAT: Final = BlobFormat(BACKEND_ID, "delegraph-cpu", READABLE_VERSIONS)
+BLOB_VERSION: Final = FORMAT.version
 ALIGNMENT: Final = FORMAT.alignment
 damaged: Final = FORMAT.damaged
 
@@ -133,23 +139,22 @@ def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
     states = [state if state.initial is None else replace(state, initial=next(offsets)) for state in blob.states]
     header = {
         "onnxruntime": blob.onnxruntime,
-        "inputs": list(map(asdict, blob.inputs)),
-        "outputs": list(map(asdict, blob.outputs)),
-        "weights": list(map(asdict, weights)),
-        "states": list(map(asdict, states)),
-        "graph": len(blob.graph),
+        "inputs": blob.inputs,
+        "outputs": blob.outputs,
+        "weights": weights,
+        "states": states,
         "multiply_adds": blob.multiply_adds,
-        "unpacked": list(map(asdict, blob.unpacked)),
-        "places": list(map(asdict, blob.places)),
+        "unpacked": blob.unpacked,
+        "places": blob.places,
     }
-    return FORMAT.pack(header, [blob.graph], chunks)
+    return FORMAT.pack(header, {"graph": blob.graph, "weights": chunks})
 
 
 def unpack(processed: Buffer) -> Blob:
     """The content of a blob, as views into it. Raises `DelegateInvalidCompatibility` if it is damaged or foreign."""
-    content = FORMAT.unpack(processed)
+    header, graph, data = _content(memoryview(processed).cast("B"))
     with FORMAT.reading():
-        blob = read_record(Blob, content.header, graph=content.parts[0], data=content.data)
+        blob = read_record(Blob, header, graph=graph, data=data)
         for info in (*blob.inputs, *blob.outputs):
             if info.dtype not in ("", *ITEM_SIZES):
                 raise ValueError(f"{info!r:.80} describes neither a tensor nor a number")
@@ -164,6 +169,25 @@ def unpack(processed: Buffer) -> Blob:
             _check_place(f"state {state.buffer!r:.80}", state.initial, state.nbytes, len(blob.data))
     _check_names(blob)
     return blob
+
+
+_BEFORE_SECTIONS: Final = (b"DLGRCPU\1", b"DLGRCPU\2", b"DLGRCPU\3")
+
+
+def _content(view: memoryview) -> tuple[Any, memoryview, memoryview]:
+    """The header, the graph and the weights, of whichever version."""
+    if bytes(view[:8]) not in _BEFORE_SECTIONS:
+        content = FORMAT.unpack(view)
+        return content.header, content.read("graph"), content.view("weights")
+    size, summed = (int.from_bytes(view[at : at + 4], "little") for at in (8, 12))
+    text, start = view[16 : 16 + size], FORMAT.aligned(16 + size)
+    with FORMAT.reading():
+        header = json.loads(bytes(text))
+        end = start + header["graph"]
+        graph = view[start:end]
+    if zlib.crc32(graph, zlib.crc32(text)) != summed:
+        raise damaged("its checksum is wrong")
+    return header, graph, view[FORMAT.aligned(end) :]
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:

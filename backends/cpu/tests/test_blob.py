@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import random
 import struct
+import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import BlobTensor
-from delegraph_cpu.blob import ALIGNMENT, BLOB_VERSION, Blob, Weight, pack, unpack
+from delegraph_cpu.blob import ALIGNMENT, BLOB_VERSION, FORMAT, Blob, Weight, pack, unpack
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -94,8 +96,6 @@ def test_every_flipped_bit_before_the_weights_is_told() -> None:
         ({"weights": [["w", "float32", [-2, -3], 24, 0, None]]}, "expected a size, not -2"),
         ({"weights": [["w", "object", [2, 3], 24, 0, None]]}, "is not 24 bytes"),
         ({"weights": 7}, "header cannot be read"),
-        ({"graph": -5}, "header cannot be read"),
-        ({"graph": 1.5}, r"expected a size, not 1\.5"),
         ({"onnxruntime": ["1"]}, "expected a string"),
         ({"inputs": [{**X, "name": 5}]}, "expected a string, not 5"),
         ({"inputs": [{**X, "dtype": "string"}]}, "describes neither a tensor nor a number"),
@@ -104,30 +104,52 @@ def test_every_flipped_bit_before_the_weights_is_told() -> None:
         ({"inputs": [{**X, "shape": 4}]}, "header cannot be read"),
         ({"outputs": [X, X]}, "an output is listed twice, or is an input"),
         ({"inputs": [X], "outputs": [X]}, "an output is listed twice, or is an input"),
-        ({"graph": 1 << 60}, "checksum"),
         ({"inputs": [{"name": "x"}]}, "header cannot be read"),
     ],
 )
 def test_a_header_that_lies_is_told(change: dict[str, object], message: str) -> None:
-    fields = {"onnxruntime": "1", "inputs": [], "outputs": [], "weights": [], "graph": 0, **change}
+    fields = {"onnxruntime": "1", "inputs": [], "outputs": [], "weights": [], **change}
     if isinstance(fields["weights"], list):
         names = ("name", "dtype", "shape", "nbytes", "offset", "key")
         fields["weights"] = [dict(zip(names, w, strict=True)) for w in fields["weights"]]
-    header = json.dumps(fields).encode()
-    import zlib
-
-    packed = struct.pack("<8sII", b"DLGRCPU\x01", len(header), zlib.crc32(header)) + header
     with pytest.raises(DelegateInvalidCompatibility, match=message):
-        unpack(packed + bytes(256))
+        unpack(FORMAT.pack(fields, {"graph": b"", "weights": bytes(256)}))
+
+
+def before_sections(version: int, **header: object) -> bytes:
+    """A blob of the versions before the fourth, whose graph is `graph`, with a weight of 4 bytes."""
+    fields = {"onnxruntime": "1", "inputs": [], "outputs": [], "graph": 5, **header}
+    fields["weights"] = [{"name": "w", "dtype": "int32", "shape": [1], "nbytes": 4, "offset": 0, "key": None}]
+    text = json.dumps(fields).encode()
+    prefix = struct.pack("<7sBII", b"DLGRCPU", version, len(text), zlib.crc32(b"graph", zlib.crc32(text))) + text
+    return prefix + bytes(-len(prefix) % 64) + b"graph".ljust(64, b"\0") + b"\x07\0\0\0"
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_versions_before_there_were_sections_are_read(version: int) -> None:
+    packed = before_sections(version)
+    blob = unpack(packed)
+    assert (bytes(blob.graph), bytes(blob.data), blob.states, blob.unpacked) == (b"graph", b"\x07\0\0\0", (), ())
+    for damaged in (packed[:12], packed[:40], packed[:70], packed.replace(b"graph\0", b"grape\0")):
+        with pytest.raises(DelegateInvalidCompatibility, match="is damaged"):
+            unpack(damaged)
+
+
+@pytest.mark.parametrize("size", [-5, 1.5, 1 << 60, "5", None])
+def test_a_graph_of_no_size_is_told(size: object) -> None:
+    with pytest.raises(DelegateInvalidCompatibility, match=r"header cannot be read|its checksum is wrong"):
+        unpack(before_sections(3, graph=size))
 
 
 def test_foreign_bytes_and_other_formats_are_named() -> None:
     with pytest.raises(DelegateInvalidCompatibility, match="no blob of CpuBackend: they begin with b'XNNPACK!'"):
         unpack(b"XNNPACK!" + bytes(64))
-    newer = b"DLGRCPU\x09" + sample()[8:]
+    newer = replace(FORMAT, versions=(9,)).pack({}, {})
     with pytest.raises(
-        DelegateInvalidCompatibility, match=f"has format 9, this delegraph-cpu reads 1 and 2 and {BLOB_VERSION}"
+        DelegateInvalidCompatibility, match=f"has format 9, this delegraph-cpu reads 1 and 2 and 3 and {BLOB_VERSION}"
     ):
         unpack(newer)
+    with pytest.raises(DelegateInvalidCompatibility, match="they begin with b'DLGRCPU"):
+        unpack(before_sections(4))
     with pytest.raises(DelegateInvalidCompatibility, match="it has 3 bytes"):
         unpack(b"abc")

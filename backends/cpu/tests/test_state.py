@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from delegraph import ExecutorchBackendConfig, to_edge_transform_and_lower
 from delegraph.errors import DelegateInvalidCompatibility, InvalidArgument
 from delegraph.interfaces import BackendInitContext
 from delegraph_cpu.aot.partitioner import cpu_partitioner
-from delegraph_cpu.blob import READABLE_VERSIONS, Blob, StateInfo, pack, unpack
+from delegraph_cpu.blob import Blob, StateInfo, pack, unpack
 from delegraph_cpu.runtime.backend import CpuBackend, CpuHandle
 
 SHARED = ExecutorchBackendConfig(share_mutable_buffers=True)
@@ -166,20 +165,6 @@ def test_zeros_take_no_room_in_the_file() -> None:
 
 
 # ---- blobs --------------------------------------------------------------------------------------------------------
-
-
-def test_a_blob_of_the_first_version_is_read() -> None:
-    """As it was written before there were states: the same header without them."""
-    assert READABLE_VERSIONS[0] == 1
-    packed = pack(Blob("1.0", (), (), (), b"graph"), [])
-    header = packed[16 : 16 + int.from_bytes(packed[8:12], "little")].replace(b' "states": [],', b"")
-    header = header.replace(b', "unpacked": []', b"")
-    first = b"DLGRCPU\x01" + len(header).to_bytes(4, "little") + crc32(b"graph", crc32(header)).to_bytes(4, "little")
-    old = first + header + bytes(-(16 + len(header)) % 64) + b"graph"
-    assert b"states" not in old
-    assert b"unpacked" not in old
-    assert unpack(old).states == ()
-    assert bytes(unpack(old).graph) == b"graph"
 
 
 STATE = StateInfo("cache", "cache_in", "new:0", "float32", (4,), in_place=True)

@@ -1,14 +1,11 @@
-"""A program <-> its bytes: named blocks (`delegraph_machines.blocks`), each a row of packed records.
+"""A program <-> its bytes: a header, and sections of packed records (`delegraph.interfaces.BlobFormat`).
 
-    header     version u32, TCM bytes u64, number of regions, loops, operators, commands u32
-    device     the device's description, TOML
-    regions    kind u8, dtype u8, rank u8, bytes u64, dims u32
+    header     the device's description, TOML, TCM bytes, regions, operators, and the constants' key in the program's
+               named data, where they lie there
     loops      bound u32, packets u32, then for each packet its size u8 and its instructions:
                opcode u8, target i16, stream i8, sources u8, each i16
-    operators  name, operator: length u16 and UTF-8
     commands   kind u8, then the fields of a transfer, a wait or a launch
-    constants  as the transfers read them; or
-    constants_key   where they lie in the program's named data: bytes u64, then the key, UTF-8
+    constants  as the transfers read them, unless the header has their key
 
 All numbers are little-endian.
 """
@@ -16,11 +13,12 @@ All numbers are little-endian.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 from delegraph.errors import DelegateInvalidCompatibility
-from delegraph.interfaces import Buffer, shared_data
+from delegraph.interfaces import BlobFormat, Buffer, Size, UnpackedBlob, read_record, shared_data
 from delegraph_dsp.isa import OPCODES, Instruction, Loop
 from delegraph_dsp.program import (
     BACKEND_ID,
@@ -36,24 +34,31 @@ from delegraph_dsp.program import (
     Transfer,
     Wait,
 )
-from delegraph_machines.blocks import read_blocks, write_blocks
 
-__all__ = ["pack", "unpack"]
+__all__ = ["FORMAT", "pack", "unpack"]
 
-KIND: Final = b"DSP1"
+FORMAT: Final = BlobFormat(BACKEND_ID, "delegraph-dsp", (BLOB_VERSION,), alignment=16)
 REGION_KINDS: Final = ("constants", "scratch", "input", "output")
 MOST_RANK: Final = 8
 LOAD, STORE, WAIT, LAUNCH = range(4)
 
-_HEADER: Final = struct.Struct("<IQIIII")
-_REGION: Final = struct.Struct("<BBBQ")
 _LOOP: Final = struct.Struct("<II")
 _INSTRUCTION: Final = struct.Struct("<BhbB")
 _TRANSFER: Final = struct.Struct("<HQQQIQBI")
 _LAUNCH: Final = struct.Struct("<BBBBBI")
 _OPERAND: Final = struct.Struct("<QBB")
 _TRIPS: Final = struct.Struct("<II")
-_SIZE: Final = struct.Struct("<Q")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    device: str
+    tcm_nbytes: Size
+    regions: tuple[Region, ...]
+    operators: tuple[Operator, ...]
+    constants_key: str
 
 
 # ---- writing ------------------------------------------------------------------------------------------------------
@@ -61,30 +66,14 @@ _SIZE: Final = struct.Struct("<Q")
 
 def pack(program: Program) -> bytes:
     """The bytes of `program`."""
-    counts = (len(program.regions), len(program.loops), len(program.operators), len(program.commands))
-    key = program.constants_key
-    constants = {"constants": bytes(program.constants)}
-    if key:
-        constants = {"constants_key": _SIZE.pack(len(program.constants)) + key.encode()}
-    return write_blocks(
-        KIND,
-        {
-            "header": _HEADER.pack(BLOB_VERSION, program.tcm_nbytes, *counts),
-            "device": program.device.encode(),
-            "regions": b"".join(map(_region, program.regions)),
-            "loops": b"".join(map(_loop, program.loops)),
-            "operators": b"".join(_text(o.name) + _text(o.target) for o in program.operators),
-            "commands": b"".join(map(_command, program.commands)),
-            **constants,
-        },
-    )
-
-
-def _region(region: Region) -> bytes:
-    head = _REGION.pack(
-        REGION_KINDS.index(region.kind), DTYPES.index(region.dtype), len(region.shape), region.nbytes
-    )  # fmt: skip
-    return head + struct.pack(f"<{len(region.shape)}I", *region.shape)
+    header = _Header(program.device, program.tcm_nbytes, program.regions, program.operators, program.constants_key)
+    sections: dict[str, Buffer] = {
+        "loops": b"".join(map(_loop, program.loops)),
+        "commands": b"".join(map(_command, program.commands)),
+    }
+    if not program.constants_key:
+        sections["constants"] = program.constants
+    return FORMAT.pack(header, sections)
 
 
 def _loop(loop: Loop) -> bytes:
@@ -95,11 +84,6 @@ def _loop(loop: Loop) -> bytes:
             data += _INSTRUCTION.pack(i.code, i.target, i.stream, len(i.sources))
             data += struct.pack(f"<{len(i.sources)}h", *i.sources)
     return bytes(data)
-
-
-def _text(text: str) -> bytes:
-    encoded = text.encode()[:0xFFFF]
-    return struct.pack("<H", len(encoded)) + encoded
 
 
 def _command(command: Command) -> bytes:
@@ -131,64 +115,46 @@ def unpack(data: bytes | memoryview, named_data: Mapping[str, Buffer] | None = N
     """The program in `data`; its constants are a view, of `named_data` where they lie there: without it there are none
     then. Raises `DelegateInvalidCompatibility` for what cannot be read; whether it may be run is for
     `runtime/validator.py` to say."""
-    blocks = read_blocks(data, KIND)
-    for name in ("header", "device", "regions", "loops", "operators", "commands"):
-        _check_block(blocks, name)
-    header = _Reader("header", blocks["header"])
-    version, tcm_nbytes, regions, loops, operators, commands = header.take(_HEADER)
-    if version != BLOB_VERSION:
-        raise header.error(f"its version is {version}, this delegraph-dsp reads {BLOB_VERSION}")
-    constants, key = _constants(blocks, named_data)
+    content = FORMAT.unpack(data)
+    with FORMAT.reading():
+        header = read_record(_Header, content.header)
+        for region in header.regions:
+            if region.kind not in REGION_KINDS or region.dtype not in DTYPES or len(region.shape) > MOST_RANK:
+                raise ValueError(f"there is no {region!r:.200}")
     return Program(
-        _Reader("device", blocks["device"]).decoded(blocks["device"]),
-        tcm_nbytes,
-        tuple(_Reader("regions", blocks["regions"]).each(_read_region, regions)),
-        constants,
-        tuple(_Reader("loops", blocks["loops"]).each(_read_loop, loops)),
-        tuple(_Reader("commands", blocks["commands"]).each(_read_command, commands)),
-        tuple(_Reader("operators", blocks["operators"]).each(_read_operator, operators)),
-        key,
+        header.device,
+        header.tcm_nbytes,
+        header.regions,
+        _constants(content, header, named_data),
+        tuple(_Reader("loops", content.read("loops")).each(_read_loop)),
+        tuple(_Reader("commands", content.read("commands")).each(_read_command)),
+        header.operators,
+        header.constants_key,
     )
 
 
-def _check_block(blocks: Mapping[str, memoryview], name: str) -> None:
-    if name not in blocks:
-        raise DelegateInvalidCompatibility(f"a blob of DspBackend has no block {name!r}; lower the program again")
-
-
-def _constants(
-    blocks: Mapping[str, memoryview], named_data: Mapping[str, Buffer] | None
-) -> tuple[bytes | memoryview, str]:
-    """The constants, and their key in the named data if they lie there."""
-    if "constants_key" not in blocks:
-        _check_block(blocks, "constants")
-        return blocks["constants"], ""
-    reader = _Reader("constants_key", blocks["constants_key"])
-    (nbytes,) = reader.take(_SIZE)
-    key = reader.decoded(blocks["constants_key"][_SIZE.size :])
-    if not key:
-        raise reader.error("there is no key")
-    if named_data is None:
-        return b"", key
-    return memoryview(shared_data(BACKEND_ID, named_data, key, nbytes)).cast("B"), key
+def _constants(content: UnpackedBlob, header: _Header, named_data: Mapping[str, Buffer] | None) -> bytes | memoryview:
+    if not header.constants_key:
+        return content.view("constants")
+    if named_data is None or not header.regions:
+        return b""
+    return memoryview(shared_data(BACKEND_ID, named_data, header.constants_key, header.regions[0].nbytes)).cast("B")
 
 
 class _Reader:
-    """Takes records from the front of a block."""
+    """Takes records from the front of a section."""
 
-    def __init__(self, name: str, block: memoryview) -> None:
-        self._name, self._block, self._at = name, block, 0
+    def __init__(self, name: str, section: memoryview) -> None:
+        self._name, self._section, self._at = name, section, 0
 
     def error(self, what: str) -> DelegateInvalidCompatibility:
-        return DelegateInvalidCompatibility(
-            f"a blob of DspBackend is damaged: block {self._name!r}, byte {self._at}: {what}; lower the program again"
-        )
+        return FORMAT.damaged(f"section {self._name!r}, byte {self._at}: {what}")
 
     def take(self, record: struct.Struct) -> tuple[Any, ...]:
-        if self._at + record.size > len(self._block):
+        if self._at + record.size > len(self._section):
             raise self.error("it ends in the middle of a record")
         self._at += record.size
-        return record.unpack_from(self._block, self._at - record.size)
+        return record.unpack_from(self._section, self._at - record.size)
 
     def numbers(self, count: int, code: str) -> tuple[Any, ...]:
         return self.take(struct.Struct(f"<{count}{code}"))
@@ -198,41 +164,16 @@ class _Reader:
             raise self.error(f"{number} is not the number of a {what}")
         return names[number]
 
-    def decoded(self, data: memoryview) -> str:
-        try:
-            return bytes(data).decode()
-        except UnicodeDecodeError as error:
-            raise self.error("a text is not UTF-8") from error
-
-    def text(self) -> str:
-        (size,) = self.numbers(1, "H")
-        (data,) = self.numbers(size, "s") if size else (b"",)
-        return self.decoded(memoryview(data))
-
-    def each(self, read: Any, count: int) -> list[Any]:
-        """`count` records, which fill the block."""
-        found: list[Any] = []
-        for _ in range(count):
-            if self._at == len(self._block):  # before a number of billions is believed
-                raise self.error(f"it has {len(found)} records of {count}")
-            found.append(read(self))
-        if self._at != len(self._block):
-            raise self.error("something follows the last record")
-        return found
+    def each(self, read: Callable[[_Reader], _T]) -> Iterator[_T]:
+        """The records that fill the section."""
+        while self._at < len(self._section):
+            yield read(self)
 
 
 def _rank(reader: _Reader, rank: int) -> int:
     if rank > MOST_RANK:
         raise reader.error(f"a tensor of {rank} dims; there are up to {MOST_RANK}")
     return rank
-
-
-def _read_region(reader: _Reader) -> Region:
-    kind, dtype, rank, nbytes = reader.take(_REGION)
-    shape = reader.numbers(_rank(reader, rank), "I")
-    return Region(
-        reader.one_of(REGION_KINDS, kind, "kind of region"), nbytes, reader.one_of(DTYPES, dtype, "dtype"), shape
-    )
 
 
 def _read_loop(reader: _Reader) -> Loop:
@@ -248,10 +189,6 @@ def _read_instruction(reader: _Reader) -> Instruction:
     code, target, stream, sources = reader.take(_INSTRUCTION)
     reader.one_of(OPCODES, code, "instruction")
     return Instruction(code, target, reader.numbers(sources, "h"), stream)
-
-
-def _read_operator(reader: _Reader) -> Operator:
-    return Operator(reader.text(), reader.text())
 
 
 def _read_command(reader: _Reader) -> Command:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, TypeAlias
 
+from delegraph.interfaces import Size
 from delegraph_dsp.isa import Loop
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 BACKEND_ID: Final = "DspBackend"
-BLOB_VERSION: Final = 1
+BLOB_VERSION: Final = 2
 
 DTYPES: Final = ("int8", "int16", "int32", "int64", "float16", "float32", "bool")
 """Dtypes, by their numbers in a binary. Products are of the first two and of float16; the others are for tables,
@@ -64,9 +65,9 @@ class Region:
     """A piece of outer memory, with a name for messages: constants, scratch, or an argument of `dtype` and `shape`."""
 
     kind: str
-    nbytes: int
+    nbytes: Size
     dtype: str = "int8"
-    shape: tuple[int, ...] = ()
+    shape: tuple[Size, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,10 @@ import delegraph
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import BackendInitContext
 from delegraph.program import deserialize_program
-from delegraph_dsp.binary import KIND, pack, unpack
+from delegraph_dsp.binary import FORMAT, pack, unpack
 from delegraph_dsp.disassembler import disassemble
 from delegraph_dsp.program import Program
 from delegraph_dsp.runtime.backend import DspBackend
-from delegraph_machines.blocks import read_blocks, write_blocks
 
 INNER, COLUMNS = 256, 192
 
@@ -85,6 +84,7 @@ def test_a_key_in_the_blob() -> None:
     assert bytes(whole.constants) == data
     assert pack(whole) == bytes(blob)
     assert "region 0: constants" in disassemble(blob)
-    nameless = write_blocks(KIND, {**read_blocks(blob, KIND), "constants_key": bytes(8)})
-    with pytest.raises(DelegateInvalidCompatibility, match="block 'constants_key', byte 8: there is no key"):
-        unpack(nameless)
+    nameless = FORMAT.unpack(blob)
+    sections = {name: nameless.view(name) for name in nameless.names}
+    with pytest.raises(DelegateInvalidCompatibility, match="it has no section 'constants'"):
+        unpack(FORMAT.pack({**nameless.header, "constants_key": ""}, sections))

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 from backends.dsp.tests.harness import Context, Run, small
+from tests.blobs import changed
 
 from delegraph.errors import Cancelled, DelegateInvalidCompatibility, DelegraphError, Internal, InvalidArgument
 from delegraph.interfaces import BackendInitContext, BlobStamp, Verdict
-from delegraph_dsp.binary import pack, unpack
+from delegraph_dsp.binary import FORMAT, pack, unpack
 from delegraph_dsp.disassembler import disassemble
 from delegraph_dsp.isa import Loop
 from delegraph_dsp.program import Command, Launch, Program, Region, Transfer, Wait
@@ -143,17 +144,14 @@ def test_random_changes_are_refused_or_stay_within_memory(compiled: Run) -> None
     source = random.Random(7)
     ran = 0
     for _ in range(150):
-        blob = bytearray(compiled.blob)
-        for _ in range(source.randint(1, 3)):
-            blob[source.randrange(len(blob))] = source.randrange(256)
         try:
-            changed = unpack(bytes(blob))
-            validate(changed)
+            program = unpack(changed(FORMAT, compiled.blob, source))
+            validate(program)
         except DelegateInvalidCompatibility:
             continue
         ran += 1
         if ran <= 12:
-            run_between_guards(changed)
+            run_between_guards(program)
     assert 0 < ran < 150
 
 
@@ -168,10 +166,10 @@ def test_blobs_that_end_early(compiled: Run) -> None:
 
 def test_versions_of_blobs() -> None:
     backend = DspBackend()
-    stamps = {version: BlobStamp("DspBackend", "delegraph-dsp", "0.1.0", version) for version in (0, 1, 2)}
+    stamps = {version: BlobStamp("DspBackend", "delegraph-dsp", "0.1.0", version) for version in (1, 2, 3)}
     verdicts = {version: backend.check(stamp).verdict for version, stamp in stamps.items()}
-    assert verdicts == {0: Verdict.RECOMPILE, 1: Verdict.OK, 2: Verdict.REFUSE}
-    assert "install a newer release of the backend" in backend.check(stamps[2]).reason
+    assert verdicts == {1: Verdict.RECOMPILE, 2: Verdict.OK, 3: Verdict.REFUSE}
+    assert "install a newer release of the backend" in backend.check(stamps[3]).reason
     assert backend.check(None).verdict is Verdict.OK
 
 

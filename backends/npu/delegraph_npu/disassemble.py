@@ -17,7 +17,7 @@ from typing import Any, Final
 from delegraph.errors import DelegraphError
 from delegraph.program import deserialize_program
 from delegraph_npu.accesses import operands_of
-from delegraph_npu.blob import BACKEND_ID, Blob, IoTensor, unpack
+from delegraph_npu.blob import BACKEND_ID, Blob, IoTensor, NamedWeights, unpack
 from delegraph_npu.command_stream import decode_at
 from delegraph_npu.commands import (
     IDENTITY_MULTIPLIER,
@@ -71,8 +71,8 @@ def blob_text(blob: Blob, *, cost: bool = False) -> str:
     """`blob`, a line for each thing in it; with `cost`, cycles and bytes behind each command."""
     device = read_device(blob.device, "the device in a blob of NpuBackend")
     weights = (
-        f"{blob.weights[1]} bytes, named data {blob.weights[0]!r}"
-        if isinstance(blob.weights, tuple)
+        f"{blob.weights.nbytes} bytes, named data {blob.weights.key!r}"
+        if isinstance(blob.weights, NamedWeights)
         else f"{memoryview(blob.weights).nbytes} bytes"
     )
     lines = [

@@ -1,8 +1,9 @@
-"""Blobs come back as they were packed; damaged ones are refused with the block."""
+"""Blobs come back as they were packed; damaged ones are refused with the reason."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,7 @@ from backends.npu.tests.harness import DEVICE
 
 from delegraph.errors import DelegateInvalidCompatibility, InvalidExternalData
 from delegraph.interfaces import BackendInitContext, BlobStamp, Verdict
-from delegraph_machines.blocks import read_blocks, write_blocks
-from delegraph_npu.blob import Blob, IoTensor, pack, unpack
+from delegraph_npu.blob import FORMAT, Blob, IoTensor, NamedWeights, pack, unpack
 from delegraph_npu.command_stream import encode
 from delegraph_npu.commands import Dtype, Region, Stop
 from delegraph_npu.runtime.backend import NpuBackend
@@ -26,7 +26,7 @@ def test_a_blob_comes_back() -> None:
 
 
 def test_a_blob_without_its_weights() -> None:
-    blob = replace(BLOB, weights=("NpuBackend/1a2b", 7))
+    blob = replace(BLOB, weights=NamedWeights("NpuBackend/1a2b", 7))
     assert unpack(pack(blob)) == blob
 
 
@@ -39,42 +39,56 @@ def test_too_many_dims() -> None:
         pack(replace(BLOB, inputs=(IoTensor(Region.SRAM, 0, Dtype.INT8, (1,) * 7, (1,) * 7),)))
 
 
-def with_block(name: str, data: bytes | None) -> bytes:
-    blocks = {key: bytes(block) for key, block in read_blocks(memoryview(pack(BLOB)), b"NPU1").items()}
-    blocks.pop(name, None)
-    return write_blocks(b"NPU1", blocks if data is None else {**blocks, name: data})
+def changed(header: dict[str, Any], without: str = "") -> bytes:
+    content = FORMAT.unpack(pack(BLOB))
+    sections = {name: content.view(name) for name in content.names if name != without}
+    return FORMAT.pack({**content.header, **header}, sections)
 
 
-def record(*words: int) -> bytes:
-    return np.array([*words, *[0] * (16 - len(words))], "<i4").tobytes()
+def tensor(**fields: Any) -> dict[str, Any]:
+    return {"inputs": [{"region": 0, "offset": 0, "dtype": 0, "shape": [4], "strides": [1], **fields}]}
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "reason"),
+    ("header", "without", "reason"),
     [
-        ("stream", None, "block 'stream' .* it is missing"),
-        ("weights", None, "block 'weights' .* it is missing"),
-        ("header", b"", "block 'header' .* not one of this version's"),
-        ("header", record(64, 64, 2), "block 'header' .* not one of this version's"),
-        ("header", bytes(60), "block 'header' .* 60 bytes are no whole records of 64"),
-        ("operators", b"\xff", "block 'operators' .* can't decode"),
-        ("weights_key", b"key", "block 'weights_key' .* it is no size and key"),
-        ("inputs", record(7), "block 'inputs' .* 7 is not a valid Region"),
-        ("inputs", record(0, 0, 3), "block 'inputs' .* 3 is not a valid Dtype"),
-        ("outputs", record(0, 0, 0, 7), "block 'outputs' .* a tensor of 7 dims"),
+        ({}, "stream", "it has no section 'stream'"),
+        ({}, "weights", "it has no section 'weights'"),
+        ({"rounding": "triple"}, "", "rounding 'triple'"),
+        ({"sram_nbytes": "64"}, "", "expected a size, not '64'"),
+        ({"operators": [7]}, "", "expected a string, not 7"),
+        ({"named_weights": {"key": "k"}}, "", "KeyError: 'nbytes'"),
+        (tensor(region=7), "", "7 is not a valid Region"),
+        (tensor(region="0"), "", "expected an integer, not '0'"),
+        (tensor(dtype=3), "", "3 is not a valid Dtype"),
+        (tensor(offset=-4), "", "expected a size, not -4"),
+        (tensor(shape=[1] * 7, strides=[1] * 7), "", "at most 6 dims, not 7"),
+        (tensor(shape=[2, 2]), "", r"no tensor has shape \(2, 2\) and strides \(1,\)"),
+        (tensor(shape=[0, 2**40, 2**40], strides=[1, 1, 1]), "", "no tensor has shape"),
     ],
 )
-def test_damaged_blobs_are_refused(name: str, data: bytes | None, reason: str) -> None:
-    with pytest.raises(DelegateInvalidCompatibility, match=reason):
-        unpack(with_block(name, data))
+def test_damaged_blobs_are_refused(header: dict[str, Any], without: str, reason: str) -> None:
+    with pytest.raises(DelegateInvalidCompatibility, match=f"blob of NpuBackend is damaged: .*{reason}"):
+        unpack(changed(header, without))
+
+
+@pytest.mark.parametrize("section", ["stream", "tables", "weights"])
+def test_a_flipped_bit_is_told(section: str) -> None:
+    packed = bytearray(pack(BLOB))
+    place = np.frombuffer(FORMAT.unpack(packed).view(section), np.uint8).ctypes.data
+    offset = place - np.frombuffer(packed, np.uint8).ctypes.data
+    assert offset % 16 == 0
+    packed[offset] ^= 1
+    with pytest.raises(DelegateInvalidCompatibility, match=f"the checksum of its section '{section}' is wrong"):
+        unpack(packed)
 
 
 @pytest.mark.parametrize(
     ("version", "verdict", "reason"),
     [
-        (1, Verdict.OK, ""),
-        (2, Verdict.REFUSE, "install a newer release of the backend"),
-        (0, Verdict.RECOMPILE, "1 is needed"),
+        (2, Verdict.OK, ""),
+        (3, Verdict.REFUSE, "install a newer release of the backend"),
+        (1, Verdict.RECOMPILE, "2 is needed"),
     ],
 )
 def test_versions(version: int, verdict: Verdict, reason: str) -> None:
@@ -83,7 +97,7 @@ def test_versions(version: int, verdict: Verdict, reason: str) -> None:
 
 
 def test_weights_that_lie_elsewhere() -> None:
-    backend, blob = NpuBackend(), replace(BLOB, weights=("NpuBackend/1a2b", 7))
+    backend, blob = NpuBackend(), replace(BLOB, weights=NamedWeights("NpuBackend/1a2b", 7))
     handle = backend.init(BackendInitContext("forward", named_data={"NpuBackend/1a2b": b"weights"}), pack(blob), ())
     assert backend.num_outputs(handle) == 1
     with pytest.raises(DelegateInvalidCompatibility, match=r"7 bytes of named data 'NpuBackend/1a2b', .* has none"):
@@ -91,4 +105,4 @@ def test_weights_that_lie_elsewhere() -> None:
     with pytest.raises(DelegateInvalidCompatibility, match="the program has 3; copy or lower the program again"):
         backend.init(BackendInitContext("forward", named_data={"NpuBackend/1a2b": b"few"}), pack(blob), ())
     with pytest.raises(InvalidExternalData, match=r"is in a .ptd file; pass it as data_path"):
-        backend.init(BackendInitContext("forward"), pack(replace(blob, weights=("conv.weight", 7))), ())
+        backend.init(BackendInitContext("forward"), pack(replace(blob, weights=NamedWeights("conv.weight", 7))), ())

@@ -29,7 +29,7 @@ from delegraph_npu.aot.preprocess import NpuLowering
 from delegraph_npu.aot.scheduling import Schedule, schedule, too_large
 from delegraph_npu.aot.storage import lay_out
 from delegraph_npu.aot.weight_blocks import WeightBlocks
-from delegraph_npu.blob import unpack
+from delegraph_npu.blob import NamedWeights, unpack
 from delegraph_npu.command_stream import decode
 from delegraph_npu.commands import DmaStart, Elementwise, Region
 from delegraph_npu.device import read_device
@@ -120,7 +120,7 @@ def run() -> Callable[..., Compiled]:
     def compiled(program: ExportedProgram, *inputs: torch.Tensor, sram: int = 1 << 20, **options: Any) -> Compiled:
         blob = NpuLowering.preprocess(program, Options(DEVICE % sram, **options).specs()).processed_bytes
         content = unpack(blob)
-        assert not isinstance(content.weights, tuple)
+        assert not isinstance(content.weights, NamedWeights)
         machine = Machine(read_program(content, content.weights), lambda nbytes: np.zeros(nbytes, np.uint8))
         for place, value in zip(machine.inputs, inputs, strict=True):
             place[...] = value.numpy()

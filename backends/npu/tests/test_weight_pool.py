@@ -13,7 +13,7 @@ from backends.npu.tests.compiled import exported, weight
 
 import delegraph
 from delegraph.program import deserialize_program
-from delegraph_npu.blob import unpack
+from delegraph_npu.blob import NamedWeights, unpack
 
 quantized = torch.ops.quantized_decomposed
 
@@ -47,7 +47,7 @@ def lowered(image: torch.Tensor, **methods: Any) -> bytes:
 
 
 def weights_of(program: bytes) -> list[Any]:
-    """Of each delegate: its weights, or the key of them and their size."""
+    """Of each delegate: its weights, or where they are."""
     file = deserialize_program(program)
     return [unpack(blob).weights for blob in file.delegate_data]
 
@@ -58,8 +58,8 @@ def test_methods_with_grids_of_their_own_share_weights(image: torch.Tensor) -> N
     apart = {"narrow": lowered(image, narrow=narrow), "wide": lowered(image, wide=wide)}
     first, second = weights_of(together)
     assert first == second
-    assert first[0].startswith("NpuBackend/")
-    assert len(together) < sum(map(len, apart.values())) - 0.8 * first[1]
+    assert first.key.startswith("NpuBackend/")
+    assert len(together) < sum(map(len, apart.values())) - 0.8 * first.nbytes
     for name, alone in apart.items():
         given, expected = (delegraph.load(file, method=name)(image.numpy()) for file in (together, alone))
         np.testing.assert_array_equal(given, expected)
@@ -68,7 +68,7 @@ def test_methods_with_grids_of_their_own_share_weights(image: torch.Tensor) -> N
 
 def test_who_shares_nothing_keeps_its_weights(image: torch.Tensor) -> None:
     held = weights_of(lowered(image, narrow=narrow, wide=wide, other=other))
-    assert sorted(isinstance(one, tuple) for one in held) == [False, True, True]
+    assert sorted(isinstance(one, NamedWeights) for one in held) == [False, True, True]
 
 
 def test_a_layer_that_is_called_twice_is_stored_once() -> None:

@@ -1,6 +1,6 @@
 """A delegate's blob: header, OpenVINO IR, weights. Written by `aot`, read by `runtime`, with NumPy alone.
 
-    prefix | header | xml | bin | weights        as `delegraph.interfaces.BlobFormat` has it
+    header | xml | bin | weights        sections of a `delegraph.interfaces.BlobFormat`
 
 The xml is OpenVINO's IR, version 11 (docs.openvino.ai, "OpenVINO IR format"), and the bin has its small constants. A
 large weight is a Parameter in the xml; the header says where the weight lies, in this blob or, under a key, in the
@@ -37,8 +37,8 @@ __all__ = [
 ]
 
 BACKEND_ID: Final = "OpenVinoIR"
-BLOB_VERSION: Final = 2
-FORMAT: Final = BlobFormat(BACKEND_ID, "delegraph-openvino", b"DLGOPVN", (BLOB_VERSION,), ("xml", "bin"))
+BLOB_VERSION: Final = 3
+FORMAT: Final = BlobFormat(BACKEND_ID, "delegraph-openvino", (BLOB_VERSION,))
 ALIGNMENT: Final = FORMAT.alignment
 damaged: Final = FORMAT.damaged
 
@@ -126,13 +126,11 @@ def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
         "openvino": blob.openvino,
         "inputs": list(map(_told, blob.inputs)),
         "outputs": list(map(_told, blob.outputs)),
-        "weights": list(map(asdict, blob.weights)),
+        "weights": blob.weights,
         "int8_products": blob.int8_products,
         "bfloat16": blob.bfloat16,
-        "xml": len(blob.xml),
-        "bin": len(blob.bin),
     }
-    return FORMAT.pack(header, [blob.xml, blob.bin], chunks)
+    return FORMAT.pack(header, {"xml": blob.xml, "bin": blob.bin, "weights": chunks})
 
 
 def _told(info: TensorInfo) -> dict[str, Any]:
@@ -142,7 +140,7 @@ def _told(info: TensorInfo) -> dict[str, Any]:
 def unpack(processed: Buffer) -> Blob:
     """Read a blob. Raises `DelegateInvalidCompatibility` for one that is foreign, newer or damaged."""
     content = FORMAT.unpack(processed)
-    (xml, constants), data = content.parts, content.data
+    xml, constants, data = content.read("xml"), content.read("bin"), content.view("weights")
     with FORMAT.reading():
         blob = read_record(Blob, content.header, xml=xml, bin=constants, data=data)
         own = dict.fromkeys((*blob.inputs, *blob.outputs), PAIRS) | dict.fromkeys(blob.weights, CODES)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import struct
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,10 +12,10 @@ import torch
 
 from delegraph.aot import edge_program
 from delegraph.errors import DelegateInvalidCompatibility, DelegraphError
-from delegraph.interfaces import BackendInitContext
+from delegraph.interfaces import BackendInitContext, BlobFormat
 from delegraph_openvino.aot.lowering import OpenVinoLowering
 from delegraph_openvino.aot.partitioner import openvino_partitioner
-from delegraph_openvino.blob import BLOB_VERSION, Blob, pack, unpack
+from delegraph_openvino.blob import BLOB_VERSION, FORMAT, Blob, pack, unpack
 from delegraph_openvino.runtime.backend import OpenVinoBackend
 
 
@@ -40,16 +37,11 @@ def repacked(blob: bytes, change: Callable[[Blob], Blob]) -> bytes:
     return pack(changed, [bytes(changed.data)])
 
 
-def with_header(blob: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
+def with_header(blob: bytes, change: Callable[[dict[str, Any]], None], form: BlobFormat = FORMAT) -> bytes:
     """The blob with another header, and the right checksum."""
-    magic, size, _ = struct.unpack_from("<8sII", blob)
-    fields = json.loads(blob[16 : 16 + size])
-    old = unpack(blob)
-    change(fields)
-    header = json.dumps(fields).encode()
-    summed = zlib.crc32(old.bin, zlib.crc32(old.xml, zlib.crc32(header)))
-    parts = [struct.pack("<8sII", magic, len(header), summed) + header, bytes(old.xml), bytes(old.bin), bytes(old.data)]
-    return b"".join(part + bytes(-len(part) % 64) for part in parts)
+    content = FORMAT.unpack(blob)
+    change(content.header)
+    return form.pack(content.header, {name: content.view(name) for name in content.names})
 
 
 def in_xml(old: str, new: str) -> Callable[[bytes], bytes]:
@@ -71,15 +63,20 @@ def in_header(key: str, value: Any) -> Callable[[bytes], bytes]:
 CASES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "nothing": (lambda b: b"", "it has 0 bytes"),
     "another backend's": (lambda b: b"DLGRCPU\x02" + b[8:], "these bytes are no blob of OpenVinoIR"),
-    "newer": (lambda b: b[:7] + b"\x09" + b[8:], f"has format 9, this delegraph-openvino reads {BLOB_VERSION}"),
+    "newer": (
+        lambda b: with_header(b, lambda f: None, replace(FORMAT, versions=(9,))),
+        f"has format 9, this delegraph-openvino reads {BLOB_VERSION}",
+    ),
     "cut": (lambda b: b[:400], "it is cut short"),
-    "a bit": (lambda b: b[:700] + bytes([b[700] ^ 1]) + b[701:], "its checksum is wrong"),
+    "a bit": (lambda b: b[:700] + bytes([b[700] ^ 1]) + b[701:], "the checksum of its section 'xml' is wrong"),
     "no header": (lambda b: b[:8] + bytes(8) + b[16:], "its header cannot be read"),
-    "a huge header": (lambda b: b[:8] + b"\xff" * 8 + b[16:], "its header cannot be read"),
+    "a huge header": (lambda b: b[:8] + b"\xff" * 8 + b[16:], "it is cut short: its header has 4294967295"),
     "a field that is missing": (lambda b: with_header(b, lambda f: f.pop("weights")), "cannot be read, KeyError"),
     "a field of another type": (in_header("inputs", {}), "expected a list, not {}"),
-    "a size below zero": (in_header("xml", -1), "expected a size, not -1"),
-    "a size that is true": (in_header("bin", True), "expected a size, not True"),
+    "a size below zero": (
+        lambda b: with_header(b, lambda f: f["weights"][0].__setitem__("offset", -64)), "expected a size, not -64",
+    ),
+    "no xml": (lambda b: FORMAT.pack(FORMAT.unpack(b).header, {"bin": b""}), "it has no section 'xml'"),
     "an input too many": (
         lambda b: with_header(b, lambda f: f["inputs"].append(f["inputs"][0])), "has other inputs or outputs",
     ),

@@ -12,7 +12,8 @@ Lowering in steps
     serialize_exported_program, deserialize_exported_program, SerializedExportedProgram: a program as JSON and tensors
     EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig: the settings; MemoryPlanningPass is one of the second,
     MethodMemory and MethodPlan are what it is handed and gives; PropagateDeviceConfig is another
-    Stage, StageWatcher, Lowering: what `lower(progress=…)` tells a watcher
+    Lowering: what flows through the stages, and a plug-in's own, which may edit what copy_program gives;
+    Stage, StageWatcher: what `lower(progress=…)` tells a watcher
 A backend's AOT half
     Partitioner, PartitionResult, DelegationSpec; BackendDetails, PreprocessResult, CompileSpec
     NamedDataStore, NamedDataStoreOutput, SharedWeights: data that several blobs share
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     )
     from delegraph.aot.graph.bodies import graph_modules
     from delegraph.aot.graph.devices import device_of
+    from delegraph.aot.graph.edit import copy_program
     from delegraph.aot.graph.memory_use import MemoryUse, memory_use
     from delegraph.aot.graph.scalars import is_scalar
     from delegraph.aot.graph.schema_binding import schema_arguments
@@ -213,6 +215,7 @@ __all__ = [
     "annotation_of",
     "channel_dim",
     "condensed_order",
+    "copy_program",
     "cut_attention",
     "deserialize_exported_program",
     "device_of",
@@ -304,6 +307,7 @@ __getattr__, __dir__ = lazy_names(
         "edge.dialects": ("ATEN", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"),
         "graph.bodies": ("graph_modules",),
         "graph.devices": ("device_of",),
+        "graph.edit": ("copy_program",),
         "graph.scalars": ("is_scalar",),
         "graph.memory_use": ("MemoryUse", "memory_use"),
         "graph.schema_binding": ("schema_arguments",),

@@ -18,6 +18,7 @@ from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.interfaces.graph_pass import GraphPass
 from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
 from delegraph.interfaces.memory_planner import MemoryPlanner
+from delegraph.interfaces.pipeline import DialectRule, PipelineStage
 from delegraph.program.serialize import SerializationConfig
 
 __all__ = [
@@ -41,8 +42,11 @@ ExternalConstants: TypeAlias = "bool | Mapping[str, str] | Callable[[Node], str 
 """All weights or none; the name of a `.ptd` by patterns of the weights' names; or such a name, or None, of a
 placeholder."""
 
-Pass: TypeAlias = "GraphPass | str | tuple[str, Mapping[str, Any]]"
-"""A pass, or the name of an installed one: `"name"`, `"name{option=1}"`, `("name", {"option": 1})`."""
+PluginName: TypeAlias = "str | tuple[str, Mapping[str, Any]]"
+"""The name of an installed plug-in: `"name"`, `"name{option=1}"`, `("name", {"option": 1})`."""
+
+Pass: TypeAlias = "GraphPass | PluginName"
+"""A pass, or the name of an installed one."""
 
 Passes: TypeAlias = "Sequence[Pass] | Mapping[str, Sequence[Pass]] | PassManager"
 """Passes in order, for all methods or by method name; or torch's pass manager, which is one pass."""
@@ -55,12 +59,14 @@ class EdgeCompileConfig:
     `preserve_ops` stay whole whatever the backends ask for (each then needs a kernel or a backend);
     `_core_aten_ops_exception_list` are admitted although they are not core (None: there are none); without
     `_check_ir_validity` nothing is verified; with `_skip_dim_order` copies say their layout by `memory_format`.
+    `dialect_rules` are what programs must satisfy besides: rules of plug-ins, by name as passes are, or objects.
     """
 
     _check_ir_validity: bool = True
     _skip_dim_order: bool = False
     _core_aten_ops_exception_list: Sequence[OpOverload] | None = ()
     preserve_ops: Sequence[OpOverload] = ()
+    dialect_rules: Sequence[DialectRule | PluginName] = ()
     allowed_ops: frozenset[OpOverload] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -163,10 +169,12 @@ class ExecutorchBackendConfig:
 class LoweringConfig:
     """Everything that `delegraph.lower` leaves at its default: the stages' own configurations and the user's passes.
 
-    `constant_methods` become methods that return a constant.
+    `constant_methods` become methods that return a constant. `stages` are stages of plug-ins, by name as passes are, or
+    objects; each runs at the place that it says.
     """
 
     edge: EdgeCompileConfig = field(default_factory=EdgeCompileConfig)
     executorch: ExecutorchBackendConfig = field(default_factory=ExecutorchBackendConfig)
     transform_passes: Passes = ()
     constant_methods: Mapping[str, Any] = field(default_factory=dict)
+    stages: Sequence[PipelineStage[Any] | PluginName] = ()

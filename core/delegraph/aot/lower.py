@@ -15,6 +15,7 @@ from typing import Any, Self, TypeAlias
 from torch.export import ExportedProgram
 
 from delegraph.aot import pipeline
+from delegraph.aot.additions import added_rules, added_stages
 from delegraph.aot.arguments import unique_name
 from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig, Passes
 from delegraph.aot.delegation.backends import Backend, Backends, partitioners_by_method
@@ -108,8 +109,10 @@ class EdgeProgramManager:
         Raises as `run_passes`.
         """
         transforms = passes_by_method("passes", passes, self._lowering.methods, self._lowering.plugins)
-        config = replace(self._lowering.config, edge=compile_config or self.compile_config)
-        lowering = replace(self._lowering, config=config, transforms=transforms)
+        edge = compile_config or self.compile_config
+        rules = added_rules(edge.dialect_rules, self._lowering.plugins)
+        config = replace(self._lowering.config, edge=edge)
+        lowering = replace(self._lowering, config=config, transforms=transforms, rules=rules)
         done = pipeline.run(lowering, [pipeline.TRANSFORM])
         constants = self._lowering.config.constant_methods  # a pass may have added some
         return self._of(replace(done, config=replace(done.config, constant_methods=constants)))
@@ -205,7 +208,9 @@ def _lowering(
         if not isinstance(program, ExportedProgram):
             raise LoweringError(f"method {method!r}: expected an ExportedProgram, not {type(program).__name__}")
     config = LoweringConfig(edge=compile_config or EdgeCompileConfig(), constant_methods=constant_methods or {})
-    return Lowering(plugins or default_registry(), config, tuple(by_method), programs=by_method)
+    plugins = plugins or default_registry()
+    rules = added_rules(config.edge.dialect_rules, plugins)
+    return Lowering(plugins, config, tuple(by_method), programs=by_method, rules=rules)
 
 
 def _result(lowering: Lowering) -> ExecutorchProgramManager:
@@ -292,8 +297,10 @@ def lower(
         quantization=quantization_by_method(quantizers, calibration_data, list(requests), plugins),
         partitioners=partitioners_by_method("backends", backends, list(requests), plugins),
         transforms=passes_by_method("transform_passes", settings.transform_passes, list(requests), plugins),
+        stages=added_stages(settings.stages, pipeline.ALL, plugins),
+        rules=added_rules(settings.edge.dialect_rules, plugins),
     )
-    with shown_progress(progress, pipeline.ALL) as watchers:
+    with shown_progress(progress, pipeline.arranged(pipeline.ALL, lowering.stages)) as watchers:
         first, rest = pipeline.ALL[:_AFTER_KERNELS], pipeline.ALL[_AFTER_KERNELS:]
         delegated = pipeline.run(lowering, first, watchers)
         done = pipeline.run(delegated, rest, watchers)

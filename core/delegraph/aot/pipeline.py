@@ -16,13 +16,14 @@
     assemble    -> the finished program
 
 `lower` runs them all in this order, so that whatever can be refused is refused before a compiler runs. `to_edge`,
-`to_backend`, `to_executorch` … run some of them (`lower.py`): a stage takes a `Lowering` and gives the next one.
+`to_backend`, `to_executorch` … run some of them (`lower.py`): a stage takes a `Lowering` and gives the next one. Those
+of plug-ins that `LoweringConfig.stages` names stand among them, each where it says.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Final
@@ -40,7 +41,7 @@ from delegraph.aot.delegation.reexported import with_flat_calls
 from delegraph.aot.delegation.report import make_report
 from delegraph.aot.dump import Dumps
 from delegraph.aot.edge import dialects
-from delegraph.aot.edge.dialects import Dialect, verify
+from delegraph.aot.edge.dialects import Dialect, verify, with_rules
 from delegraph.aot.edge.memory_formats import keep_memory_formats
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.emission import stages as emission
@@ -59,12 +60,14 @@ from delegraph.aot.quantize.torchao_weights import with_plain_weights
 from delegraph.aot.stage import Lowering, Stage, StageWatcher
 from delegraph.interfaces.lowering import Partitioner
 
-__all__ = ["ALL", "EDGE", "EXECUTORCH", "run"]
+__all__ = ["ALL", "EDGE", "EXECUTORCH", "arranged", "run"]
 
 
 def run(lowering: Lowering, stages: Sequence[Stage], watchers: Sequence[StageWatcher] = ()) -> Lowering:
-    """Run `stages` in order. Raises `VerificationError` where a program is not in a stage's dialect, and as they do."""
-    watchers = (_Tools(), *Dumps.asked_for(os.environ, [stage.name for stage in ALL]), *watchers)
+    """Run `stages` in order, with those that plug-ins add beside them. Raises `VerificationError` where a program is
+    not in a stage's dialect, and as they do."""
+    everything, stages = arranged(ALL, lowering.stages), arranged(stages, lowering.stages)
+    watchers = (_Tools(), *Dumps.asked_for(os.environ, [stage.name for stage in everything]), *watchers)
     for position, stage in enumerate(stages):
         for methods in [(method,) for method in lowering.methods] if stage.by_method else [lowering.methods]:
             for watcher in watchers:
@@ -79,11 +82,26 @@ def run(lowering: Lowering, stages: Sequence[Stage], watchers: Sequence[StageWat
     return lowering
 
 
+def arranged(stages: Iterable[Stage], added: Iterable[Stage]) -> list[Stage]:
+    """`stages` with those of `added`, in order, whose place is beside one of them or of those added so far."""
+    arranged = list(stages)
+    for stage in added:
+        names = [other.name for other in arranged]
+        if stage.before in names:
+            arranged.insert(names.index(stage.before), stage)
+        elif stage.after in names:
+            place = names.index(stage.after) + 1
+            while place < len(arranged) and arranged[place].after == stage.after:
+                place += 1
+            arranged.insert(place, stage)
+    return arranged
+
+
 def _check(dialect: Dialect | None, lowering: Lowering, methods: Sequence[str], kept: Collection[OpOverload]) -> None:
     config = lowering.config.edge
     if dialect is not None and config._check_ir_validity:
         for method in methods:
-            verify(lowering.programs[method], dialect, {*kept, *config.allowed_ops})
+            verify(lowering.programs[method], with_rules(dialect, lowering.rules), {*kept, *config.allowed_ops})
 
 
 class _Tools:
@@ -155,7 +173,7 @@ def _edge(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 def _transform(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     config = lowering.config
     passes = lowering.transforms
-    dialect = dialects.EDGE if config.edge._check_ir_validity else None
+    dialect = with_rules(dialects.EDGE, lowering.rules) if config.edge._check_ir_validity else None
     kept = {*lowering.kept_operators, *config.edge.allowed_ops}
     return lowering.with_programs({m: run_passes(lowering.programs[m], passes[m], dialect, kept) for m in methods})
 
@@ -192,7 +210,7 @@ def _kernels(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 
 def _passes(lowering: Lowering, methods: Sequence[str]) -> Lowering:
-    dialect, kept = dialects.ATEN, lowering.config.edge.allowed_ops
+    dialect, kept = with_rules(dialects.ATEN, lowering.rules), lowering.config.edge.allowed_ops
     return lowering.with_programs(
         {m: run_passes(lowering.programs[m], lowering.passes.get(m, ()), dialect, kept) for m in methods}
     )

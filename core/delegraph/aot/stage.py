@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot.config import LoweringConfig
 from delegraph.aot.delegation.compose import Delegated
-from delegraph.aot.edge.dialects import Dialect
+from delegraph.aot.edge.dialects import AddedRule, Dialect
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.emission.stages import EmissionRequest, EmittedProgram, PlannedProgram
 from delegraph.aot.etrecord.record import ETRecord
@@ -32,8 +32,8 @@ __all__ = ["Lowering", "Stage", "StageWatcher"]
 class Lowering:
     """What flows through the stages; each fills in or replaces what it is there for.
 
-    Mappings are by method; `partitioners` and `keeps` then by the name that reports use. What stands under `emission`
-    belongs to `settings` and to the stages from `passes` on.
+    Mappings are by method; `partitioners` and `keeps` then by the name that reports use. `stages` and `rules` are those
+    that plug-ins add. What stands under `emission` belongs to `settings` and to the stages from `passes` on.
     """
 
     plugins: PluginRegistry
@@ -48,6 +48,8 @@ class Lowering:
     transforms: Mapping[str, Sequence[GraphPass]] = field(default_factory=dict)
     delegated: Delegated = field(default_factory=lambda: Delegated({}))
     etrecord: ETRecord | None = None
+    stages: tuple[Stage, ...] = ()
+    rules: tuple[AddedRule, ...] = ()
 
     # ---- emission
     request: EmissionRequest | None = None
@@ -72,7 +74,7 @@ class Stage:
     """One step, run for each method by itself or, if not `by_method`, once for all.
 
     `requires` and `ensures` are dialects of the programs, checked before and behind it; where `keeps_whole`, operators
-    that a backend asked for may still stand whole behind it.
+    that a backend asked for may still stand whole behind it. `after` or `before` says where one is added.
     """
 
     name: str
@@ -81,6 +83,8 @@ class Stage:
     requires: Dialect | None = None
     ensures: Dialect | None = None
     keeps_whole: bool = False
+    after: str = ""
+    before: str = ""
 
 
 class StageWatcher(Protocol):

@@ -37,6 +37,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--passes", default="", metavar="NAMES", help="passes over the edge program before it is partitioned"
     )
+    parser.add_argument("--stages", default="", metavar="NAMES", help="stages of plug-ins, each at a place of its own")
+    parser.add_argument(
+        "--dialect-rules", default="", metavar="NAMES", help="rules of plug-ins that programs must satisfy besides"
+    )
     parser.add_argument(
         "--external-weights",
         nargs="?",
@@ -83,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
-    from delegraph.aot.config import ExecutorchBackendConfig, LoweringConfig
+    from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig
     from delegraph.aot.lower import lower
     from delegraph.cli.factory import field_by_method, models_from
     from delegraph.plugins.plugin_spec import named_plugins
@@ -96,7 +100,12 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
         check_kernels=not args.no_check_kernels,
         external_constants=_files_by_pattern(args.external_weights, args.output),
     )
-    config = LoweringConfig(executorch=executorch, transform_passes=named_plugins(args.passes))
+    config = LoweringConfig(
+        EdgeCompileConfig(dialect_rules=named_plugins(args.dialect_rules)),
+        executorch,
+        transform_passes=named_plugins(args.passes),
+        stages=named_plugins(args.stages),
+    )
     return lower(
         field_by_method(models, "model"),
         field_by_method(models, "args"),

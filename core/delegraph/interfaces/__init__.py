@@ -7,6 +7,8 @@ An entry-point group, the class that its objects fit, the half that uses it, and
     delegraph.lowerings         `BackendDetails`                                 AOT      compiles partitions into blobs
     delegraph.quantizers        `QuantizerFactory`; it makes a `Quantizer`       AOT      says how values are quantized
     delegraph.passes            `PassFactory`; it makes a `GraphPass`            AOT      rewrites graphs
+    delegraph.stages            `StageFactory`; it makes a `PipelineStage`       AOT      a step of lowering
+    delegraph.dialect_rules     `DialectRuleFactory`; it makes a `DialectRule`   AOT      what programs must satisfy
     delegraph.memory_planners   `MemoryPlanner`                                  AOT      places tensors in memory
     delegraph.backends          `BackendInterface`                               runtime  runs blobs
     delegraph.kernels           `KernelLibraryInterface`, mostly `KernelLibrary` runtime  has kernels of operators
@@ -25,14 +27,15 @@ otherwise, and have more where they have defaults.
     delegate_checks.py   what the runtime half of every backend asks of blobs and calls
     device.py            memory of a device, and tensors in it
     stamp.py             who made a blob
-    blob.py              a blob's bytes, for backends that need no format of their own
-    blob_format.py       a blob's bytes in a backend's own format: header, parts, checksum; records that strangers wrote
+    blob.py              a blob's bytes: a header, named sections and their digests
+    records.py           JSON that strangers wrote, as dataclasses
     kernel.py            kernels, their keys, libraries of them; what a kernel is handed
     memory_hierarchy.py  a board's TOML file -> its memories
     memory_planner.py    lifetimes -> plan, and when a plan is sound
     lowering.py          partitioners and preprocess
     quantizer.py         quantizers
     graph_pass.py        passes
+    pipeline.py          stages, and rules of dialects
     conformance_kit.py   what proves plug-ins
     tool.py              events, and the hooks that may be wrapped
     options.py           what a user wrote beside a plug-in's name
@@ -58,8 +61,7 @@ if TYPE_CHECKING:
         Handle,
         Verdict,
     )
-    from delegraph.interfaces.blob import pack_blob, unpack_blob
-    from delegraph.interfaces.blob_format import BlobFormat, BlobTensor, Size, UnpackedBlob, read_record
+    from delegraph.interfaces.blob import BlobFormat, BlobTensor, UnpackedBlob
     from delegraph.interfaces.conformance_kit import ConformanceKit
     from delegraph.interfaces.data_loader import DataLoader, DataLoaderFactory
     from delegraph.interfaces.delegate_checks import (
@@ -101,9 +103,11 @@ if TYPE_CHECKING:
     from delegraph.interfaces.memory_hierarchy import Memory, MemoryHierarchy, read_memory_hierarchy
     from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, PlanError, check_plan
     from delegraph.interfaces.options import DelegateOptions, Options, OptionValue
+    from delegraph.interfaces.pipeline import DialectRule, DialectRuleFactory, PipelineStage, StageFactory
     from delegraph.interfaces.places import PlacesInfo, UnusableValue, missing_place
     from delegraph.interfaces.platform import LogLevel, Platform, PlatformFactory
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
+    from delegraph.interfaces.records import Size, read_record
     from delegraph.interfaces.stamp import BlobStamp, read_stamp
     from delegraph.interfaces.tool import ToolHooks
     from delegraph.program.devices import Device
@@ -134,6 +138,8 @@ __all__ = [
     "DeviceAllocator",
     "DeviceMemoryBuffer",
     "DeviceTensor",
+    "DialectRule",
+    "DialectRuleFactory",
     "EventTracer",
     "ExportedProgramPassBase",
     "ExportedProgramPassResult",
@@ -157,6 +163,7 @@ __all__ = [
     "PartitionerAdapter",
     "PartitionerFactory",
     "PassFactory",
+    "PipelineStage",
     "PlacesInfo",
     "Plan",
     "PlanError",
@@ -166,6 +173,7 @@ __all__ = [
     "Quantizer",
     "QuantizerFactory",
     "Size",
+    "StageFactory",
     "TensorMeta",
     "ToolHooks",
     "UnpackedBlob",
@@ -175,7 +183,6 @@ __all__ = [
     "is_used_in_place",
     "kernel_key_text",
     "missing_place",
-    "pack_blob",
     "read_memory_hierarchy",
     "read_record",
     "read_stamp",
@@ -183,7 +190,6 @@ __all__ = [
     "shared_data",
     "sizes_in_run",
     "split_arguments",
-    "unpack_blob",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -203,8 +209,7 @@ __getattr__, __dir__ = lazy_names(
             "UnusableValue",
             "Verdict",
         ),
-        "blob": ("pack_blob", "unpack_blob"),
-        "blob_format": ("BlobFormat", "BlobTensor", "Size", "UnpackedBlob", "read_record"),
+        "blob": ("BlobFormat", "BlobTensor", "UnpackedBlob"),
         "conformance_kit": ("ConformanceKit",),
         "delegate_checks": ("is_used_in_place", "shape_in_run", "shared_data", "sizes_in_run", "split_arguments"),
         "device": ("DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"),
@@ -234,10 +239,12 @@ __getattr__, __dir__ = lazy_names(
         "memory_hierarchy": ("Memory", "MemoryHierarchy", "read_memory_hierarchy"),
         "memory_planner": ("Lifetime", "MemoryPlanner", "Plan", "PlanError", "check_plan"),
         "options": ("DelegateOptions", "OptionValue", "Options"),
+        "pipeline": ("DialectRule", "DialectRuleFactory", "PipelineStage", "StageFactory"),
         "places": ("PlacesInfo", "UnusableValue", "missing_place"),
         "platform": ("LogLevel", "Platform", "PlatformFactory"),
         "data_loader": ("DataLoader", "DataLoaderFactory"),
         "quantizer": ("Quantizer", "QuantizerFactory"),
+        "records": ("Size", "read_record"),
         "stamp": ("BlobStamp", "read_stamp"),
         "tool": ("ToolHooks",),
     },

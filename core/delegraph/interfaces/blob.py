@@ -1,77 +1,213 @@
-"""A head and arrays <-> the bytes of a blob: a container for backends that need no format of their own. No torch.
+"""A header and named sections <-> the bytes of a blob: the container of every backend that has no other. No torch.
 
-    0xBD, length of the head as u32 | head, JSON | arrays, each at the next multiple of `ALIGNMENT`
+    "DLGBLOB", u8 1 | u32 header length | u32 CRC-32 of the header | header, JSON | sections
 
-The head is a list: what the author gave, and [dtype, shape] of each array. All numbers are little-endian.
+The header is an object: `backend`, its id; `version`, the backend's own; `sections`, each with `name`, `offset`,
+`nbytes` and `crc32`; `header`, what the author gave. All numbers are little-endian. Offsets are multiples of the
+format's alignment, and count from its first multiple behind the header.
+
+A digest is CRC-32 (`zlib.crc32`): it finds damage, and stops nobody who means harm. It is the fastest of the standard
+library: 2,000 MB/s on a core on which SHA-256 does 970 and BLAKE2b 390. A section is summed when it is read and not
+when it is viewed, so that weights of half a gigabyte stay on the disk until they are used.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable
-from math import prod
-from typing import TYPE_CHECKING, Any, Final
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import reduce
+from typing import Any, Final
 
-from delegraph.errors import DelegateInvalidCompatibility, DelegraphError
-from delegraph.program.dtypes import numpy_dtype, scalar_type
+from delegraph.errors import DelegateInvalidCompatibility
+from delegraph.interfaces.records import Size, read_record
 from delegraph.program.schema import Buffer
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+__all__ = ["BlobFormat", "BlobTensor", "UnpackedBlob"]
 
-__all__ = ["pack_blob", "unpack_blob"]
-
-ALIGNMENT: Final = 16
-"""Bytes: what vector units of today's CPUs load at once."""
-
-_PREFIX: Final = struct.Struct("<BI")
-_MAGIC: Final = 0xBD
+_MAGIC: Final = b"DLGBLOB\x01"
+_PREFIX: Final = struct.Struct("<8sII")
 
 
-def pack_blob(head: Any, arrays: Iterable[NDArray[Any]] = ()) -> bytes:
-    """The blob of a `head`, anything that JSON has, and arrays of any shape, in C order, of each dtype of torch's that
-    NumPy or ml_dtypes have. The same bytes for the same content."""
-    stored = [array.astype(array.dtype.newbyteorder("<"), "C", copy=False) for array in arrays]
-    described = [[array.dtype.name, list(array.shape)] for array in stored]
-    text = json.dumps([head, described], separators=(",", ":")).encode()
-    blob = bytearray(_PREFIX.pack(_MAGIC, len(text)) + text)
-    for array in stored:
-        blob += bytes(-len(blob) % ALIGNMENT)
-        blob += array.tobytes()
-    return bytes(blob)
+@dataclass(frozen=True, slots=True)
+class BlobTensor:
+    """An input or output of a delegate's graph. A dynamic dim is the text of its symbol; `scalar` marks a number, or an
+    argument that the graph does not take."""
+
+    name: str
+    dtype: str
+    shape: tuple[Size | str, ...]
+    scalar: bool = False
 
 
-def unpack_blob(blob: Buffer) -> tuple[Any, list[NDArray[Any]]]:
-    """The head and the arrays of a blob, which may come from a stranger: what the head says is the author's to check.
-
-    Arrays are read-only views of `blob`. Raises `DelegateInvalidCompatibility` for what `pack_blob` has not made.
-    """
-    try:
-        return _unpacked(memoryview(blob).cast("B"))
-    except (ValueError, TypeError, struct.error, RecursionError, OverflowError, DelegraphError) as error:
-        raise DelegateInvalidCompatibility(f"the blob is damaged, or somebody else's: {error}") from error
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: str
+    offset: Size
+    nbytes: Size
+    crc32: Size
 
 
-def _unpacked(blob: memoryview) -> tuple[Any, list[NDArray[Any]]]:
-    import numpy as np
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The header as it is stored."""
 
-    magic, length = _PREFIX.unpack_from(blob)
-    end = _PREFIX.size + length
-    if magic != _MAGIC or end > len(blob):
-        raise ValueError("its first bytes are not those of a head")
-    head, described = json.loads(bytes(blob[_PREFIX.size : end]))
-    arrays = []
-    for name, shape in described:
-        if not all(type(size) is int and size >= 0 for size in shape):
-            raise ValueError(f"an array of shape {shape!r:.60}")
-        dtype, start = numpy_dtype(scalar_type(name)), end + -end % ALIGNMENT
-        end = start + prod(shape) * dtype.itemsize
-        if end > len(blob):
-            raise ValueError(f"{len(blob)} bytes, and an array ends at {end}")
-        array = np.frombuffer(blob[start:end], dtype).reshape(shape)
-        array.flags.writeable = False
-        arrays.append(array)
-    if end != len(blob):
-        raise ValueError(f"{len(blob)} bytes, and its content ends at {end}")
-    return head, arrays
+    backend: str
+    version: Size
+    sections: tuple[_Section, ...]
+    header: Any
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackedBlob:
+    """A blob's version, its header, which is whatever JSON it is (`read_record` makes records of it), and its sections:
+    read-only views of the blob."""
+
+    version: int
+    header: Any
+    _sections: Mapping[str, tuple[memoryview, int]]
+    _format: BlobFormat
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the sections, in their order."""
+        return tuple(self._sections)
+
+    def view(self, name: str) -> memoryview:
+        """A section, its digest unchecked. Raises `DelegateInvalidCompatibility` if there is none of this name."""
+        return self._section(name)[0]
+
+    def read(self, name: str) -> memoryview:
+        """A section. Raises `DelegateInvalidCompatibility` if there is none of this name, or its digest is another."""
+        view, digest = self._section(name)
+        if zlib.crc32(view) != digest:
+            raise self._format.damaged(f"the checksum of its section {name!r:.80} is wrong")
+        return view
+
+    def verify(self) -> None:
+        """Read every section. Raises `DelegateInvalidCompatibility` for the first that is damaged."""
+        for name in self._sections:
+            self.read(name)
+
+    def _section(self, name: str) -> tuple[memoryview, int]:
+        if name not in self._sections:
+            raise self._format.damaged(f"it has no section {name!r:.80}")
+        return self._sections[name]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobFormat:
+    """The format of a backend's blobs. `versions` can be read, of which the last is written; `distribution` is what
+    people install to read another; sections begin at multiples of `alignment` bytes."""
+
+    backend_id: str
+    distribution: str
+    versions: tuple[int, ...]
+    alignment: int = 64
+
+    @property
+    def version(self) -> int:
+        """The version that is written."""
+        return self.versions[-1]
+
+    def pack(self, header: Any, sections: Mapping[str, Buffer | Sequence[Buffer]]) -> bytes:
+        """The bytes of a blob. `header` is what JSON has, and dataclasses of it; a section is a buffer, or chunks, each
+        at the next multiple of the alignment (`places`). The same bytes for the same content."""
+        table, content, end = [], list[Buffer](), 0
+        for name, section in sections.items():
+            pieces = self._pieces(section)
+            nbytes = sum(memoryview(piece).nbytes for piece in pieces)
+            digest = reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces, 0)
+            content += (self._padding(end), *pieces)
+            table.append(_Section(name, self.aligned(end), nbytes, digest))
+            end = self.aligned(end) + nbytes
+        head = {"backend": self.backend_id, "version": self.version, "sections": table, "header": header}
+        text = json.dumps(head, default=asdict, separators=(",", ":")).encode()
+        prefix = _PREFIX.pack(_MAGIC, len(text), zlib.crc32(text)) + text
+        return b"".join((prefix, self._padding(len(prefix)), *content))
+
+    def unpack(self, processed: Buffer) -> UnpackedBlob:
+        """A blob, which may come from a stranger. Raises `DelegateInvalidCompatibility` for one that is foreign, newer
+        or damaged: every section lies within it, and no two overlap."""
+        view = memoryview(processed).cast("B").toreadonly()
+        head, start = self._head(view)
+        sections, end = dict[str, tuple[memoryview, int]](), start
+        for section in head.sections:
+            begin = start + section.offset
+            if begin % self.alignment or begin < end or section.name in sections:
+                raise self.damaged(f"its section {section.name!r:.80}, at {begin}, has no name or place of its own")
+            end = begin + section.nbytes
+            if end > len(view):
+                raise self.damaged(f"it is cut short: it has {len(view)} bytes, and a section ends at {end}")
+            sections[section.name] = view[begin:end], section.crc32
+        return UnpackedBlob(head.version, head.header, sections, self)
+
+    def _head(self, view: memoryview) -> tuple[_Head, int]:
+        """The header, and where the sections begin."""
+        if len(view) < _PREFIX.size:
+            raise self.damaged(f"it has {len(view)} bytes, fewer than its prefix")
+        magic, size, digest = _PREFIX.unpack_from(view)
+        if magic != _MAGIC:
+            raise self._foreign(f"begin with {magic!r}, not {_MAGIC!r}")
+        text = view[_PREFIX.size : _PREFIX.size + size]
+        if len(text) != size:
+            raise self.damaged(f"it is cut short: its header has {size} bytes, of which {len(text)} are there")
+        if zlib.crc32(text) != digest:
+            raise self.damaged("the checksum of its header is wrong")
+        with self.reading():
+            entry = json.loads(bytes(text))
+            head = read_record(_Head, entry, header=entry["header"])
+        if head.backend != self.backend_id:
+            raise self._foreign(f"are one of {head.backend!r:.80}")
+        if head.version not in self.versions:
+            raise DelegateInvalidCompatibility(
+                f"a blob of {self.backend_id} has format {head.version}, this {self.distribution} reads"
+                f" {' and '.join(map(str, self.versions))}; lower the program again, or install the"
+                f" {self.distribution} that wrote it"
+            )
+        return head, self.aligned(_PREFIX.size + size)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Within, what cannot be read of a header is damage."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+            raise self.damaged(f"its header cannot be read, {type(error).__name__}: {error!s:.200}") from error
+
+    def damaged(self, what: str) -> DelegateInvalidCompatibility:
+        """The error for a blob that lowering did not write: `what` is to be said of it."""
+        return DelegateInvalidCompatibility(
+            f"a blob of {self.backend_id} is damaged: {what}; copy or lower the program again"
+        )
+
+    def aligned(self, size: int) -> int:
+        """The next multiple of the alignment."""
+        return -(-size // self.alignment) * self.alignment
+
+    def places(self, sizes: Iterable[int]) -> Iterator[int]:
+        """The offsets, in a section of chunks of these sizes, of each."""
+        end = 0
+        for size in sizes:
+            yield end
+            end = self.aligned(end + size)
+
+    def _pieces(self, section: Buffer | Sequence[Buffer]) -> list[Buffer]:
+        """The chunks of a section, and what lies between them."""
+        if isinstance(section, Buffer):
+            return [section]
+        pieces: list[Buffer] = []
+        for chunk in section:
+            pieces += (self._padding(memoryview(pieces[-1]).nbytes), chunk) if pieces else (chunk,)
+        return pieces
+
+    def _padding(self, size: int) -> bytes:
+        return bytes(self.aligned(size) - size)
+
+    def _foreign(self, what: str) -> DelegateInvalidCompatibility:
+        return DelegateInvalidCompatibility(
+            f"these bytes are no blob of {self.backend_id}: they {what}; lower the program again"
+        )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces.blob_format import Size
+from delegraph.interfaces.records import Size
 
 __all__ = ["PlacesInfo", "UnusableValue", "missing_place"]
 

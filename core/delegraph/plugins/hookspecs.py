@@ -117,6 +117,8 @@ GROUPS: Final[Mapping[str, Group]] = {
         _implemented("delegraph.lowerings", "lowering", "BackendDetails", Form.CLASS, False),
         _factory("delegraph.quantizers", "quantizer", "QuantizerFactory", "Quantizer"),
         _factory("delegraph.passes", "graph_pass", "PassFactory"),
+        _factory("delegraph.stages", "pipeline", "StageFactory", "PipelineStage"),
+        _factory("delegraph.dialect_rules", "pipeline", "DialectRuleFactory", "DialectRule"),
         Group("delegraph.memory_planners", "memory_planner", "MemoryPlanner", Form.FUNCTION, torch_free=True),
         _implemented("delegraph.backends", "backend", "BackendInterface", Form.INSTANCE, True),
         _implemented("delegraph.kernels", "kernel", "KernelLibraryInterface", Form.INSTANCE, True, "KernelLibrary"),

@@ -13,7 +13,7 @@ __all__ = ["PLUGIN_API", "ApiVersion", "api_text", "declared_api", "mismatch"]
 
 ApiVersion: TypeAlias = tuple[int, int]
 
-PLUGIN_API: Final[ApiVersion] = (1, 0)
+PLUGIN_API: Final[ApiVersion] = (1, 1)
 """The plug-in API that this version of Delegraph offers."""
 
 

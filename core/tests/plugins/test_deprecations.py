@@ -203,7 +203,7 @@ def test_what_has_gone_is_refused(deprecated: Callable[..., None], install: Inst
     deprecated(replace(RELEASE, since=(0, 1), goes=PLUGIN_API))
     install("acme", ENTRY, {"npu_rt.py": WITH_RELEASE})
     with pytest.raises(
-        PluginVersionError, match=r"release\(\) went in plug-in API 1\.0: it is destroy now\n.* upgrade acme"
+        PluginVersionError, match=r"release\(\) went in plug-in API 1\.1: it is destroy now\n.* upgrade acme"
     ):
         PluginRegistry.discover().load("backends", "Npu")
 
@@ -332,4 +332,4 @@ def test_the_list_shows_an_api_that_is_too_new(
     assert run("list") == 1
     out = capsys.readouterr().out
     assert "│ 1.9 │" in out
-    assert "backends:Npu: it needs plug-in API 1.9, and this Delegraph offers 1.0; upgrade Delegraph" in out
+    assert "backends:Npu: it needs plug-in API 1.9, and this Delegraph offers 1.1; upgrade Delegraph" in out

@@ -426,7 +426,7 @@ def test_another_api_in_the_module_or_the_class(install: Install, backend_source
     source = where + backend_source if where[0] != " " else backend_source + where
     install("acme", ENTRY, {"npu_rt.py": source})
     with pytest.raises(
-        PluginVersionError, match=r"it needs plug-in API 2\.0, and this Delegraph offers 1\.0\n.*upgrade"
+        PluginVersionError, match=r"it needs plug-in API 2\.0, and this Delegraph offers 1\.1\n.*upgrade"
     ):
         PluginRegistry.discover().load("backends", "Npu")
 

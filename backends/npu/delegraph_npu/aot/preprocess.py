@@ -32,7 +32,7 @@ from delegraph_npu.aot.storage import Layout, lay_out
 from delegraph_npu.aot.tiling import ALIGNMENT
 from delegraph_npu.aot.weight_blocks import WeightBlocks
 from delegraph_npu.aot.weight_streams import streams
-from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, IoTensor, pack
+from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, IoTensor, NamedWeights, pack
 from delegraph_npu.command_stream import encode
 from delegraph_npu.commands import Dtype, Region
 from delegraph_npu.device import Device, read_device
@@ -81,7 +81,7 @@ class NpuLowering(BackendDetails):
             store.add_named_data(pool.key, bytes(pool.content), ALIGNMENT)
         named = store.get_named_data_store_output()
         results = iter(
-            partition.result(program, (pool.key, len(pool.content)), named)
+            partition.result(program, NamedWeights(pool.key, len(pool.content)), named)
             if shared
             else partition.result(program, bytes(own.content))
             for partition, shared, (program, own) in zip(everything, shares, emitted, strict=True)
@@ -108,7 +108,7 @@ class Partition:
         return emit(self.layout, self.plan, constants, self.device.dma_channels), pool
 
     def result(
-        self, program: Program, weights: bytes | tuple[str, int], named: NamedDataStoreOutput | None = None
+        self, program: Program, weights: bytes | NamedWeights, named: NamedDataStoreOutput | None = None
     ) -> PreprocessResult:
         """The blob, and the results of the passes as text."""
         blob = Blob(

@@ -18,7 +18,7 @@ from delegraph.interfaces import (
     shared_data,
 )
 from delegraph_machines.arguments import arrays_of
-from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, unpack
+from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, NamedWeights, unpack
 from delegraph_npu.runtime.events import log_operators
 from delegraph_npu.runtime.program import Machine, read_program
 
@@ -78,6 +78,6 @@ class NpuBackend(BackendInterface):
 
 def _weights(blob: Blob, named_data: Mapping[str, Buffer]) -> Buffer:
     """The bytes of the region WEIGHTS."""
-    if not isinstance(blob.weights, tuple):
-        return blob.weights
-    return shared_data(BACKEND_ID, named_data, *blob.weights)
+    if isinstance(blob.weights, NamedWeights):
+        return shared_data(BACKEND_ID, named_data, blob.weights.key, blob.weights.nbytes)
+    return blob.weights

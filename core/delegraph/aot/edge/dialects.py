@@ -7,13 +7,15 @@ one before it holds:
     FUNCTIONAL  no operator changes its arguments ("autograd-safe" programs that are already functional are in it too)
     CORE_ATEN   only operators of the core ATen set, besides those that were asked to be kept
     EDGE        no aliases, no numbers in tensor slots, dtypes that a file can hold, explicit layouts; delegate calls
+
+Rules of plug-ins come behind these (`with_rules`).
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -32,7 +34,7 @@ from delegraph.aot.graph.source_location import user_location
 from delegraph.aot.graph.view_operators import VIEW_TO_COPY
 from delegraph.errors import LoweringError, VerificationError
 
-__all__ = ["ATEN", "CORE_ATEN", "EDGE", "FUNCTIONAL", "Dialect", "verify"]
+__all__ = ["ATEN", "CORE_ATEN", "DIALECTS", "EDGE", "FUNCTIONAL", "AddedRule", "Dialect", "verify", "with_rules"]
 
 Rule: TypeAlias = Callable[[Node, Collection[OpOverload]], str | None]
 """(node, operators that were kept whole on purpose) -> what is wrong, or None."""
@@ -52,7 +54,7 @@ def verify(program: ExportedProgram | GraphModule, dialect: Dialect, kept: Colle
     Raises `VerificationError` that lists each violation with its node, its rule and its line of user code.
     """
     violations = [
-        (node, rule.__name__.replace("_", " "), violation)
+        (node, _title(rule), violation)
         for node in all_nodes(program if isinstance(program, GraphModule) else program.graph_module)
         for rule in dialect.rules
         if (violation := rule(node, kept)) is not None
@@ -65,6 +67,31 @@ def verify(program: ExportedProgram | GraphModule, dialect: Dialect, kept: Colle
     )
     more = f"\n  … and {len(violations) - 20} more" if len(violations) > 20 else ""
     raise VerificationError(f"not in the {dialect.name} dialect:\n{listed}{more}")
+
+
+@dataclass(frozen=True, slots=True)
+class AddedRule:
+    """A rule of a plug-in's: it holds in `first` and the dialects behind it; `title` is what messages call it."""
+
+    title: str
+    first: Dialect
+    rule: Rule
+
+    def __call__(self, node: Node, kept: Collection[OpOverload]) -> str | None:
+        """As every `Rule`."""
+        return self.rule(node, kept)
+
+
+def with_rules(dialect: Dialect, rules: Iterable[AddedRule]) -> Dialect:
+    """The dialect with those of `rules` that hold in it; one that is none of `DIALECTS` stays as it is."""
+    if dialect not in DIALECTS:
+        return dialect
+    admitted = DIALECTS[: DIALECTS.index(dialect) + 1]
+    return replace(dialect, rules=(*dialect.rules, *(rule for rule in rules if rule.first in admitted)))
+
+
+def _title(rule: Rule) -> str:
+    return rule.title if isinstance(rule, AddedRule) else rule.__name__.replace("_", " ")
 
 
 # ---- rules -----------------------------------------------------------------------------------------
@@ -154,8 +181,8 @@ def dtypes_fit_the_file(node: Node, _kept: Collection[OpOverload]) -> str | None
 
 def results_have_the_dtypes_that_operators_give(node: Node, _kept: Collection[OpOverload]) -> str | None:
     """Later stages plan memory and choose kernels by meta["val"], and never compute it again."""
-    if node.op != "call_function":
-        return None
+    if node.op != "call_function" or not all("val" in each.meta for each in node.all_input_nodes):
+        return None  # `every_value_is_known` says of the second what is wrong
     said, due = dtypes_of(node.meta.get("val")), _due_dtypes(node)
     if due is None or due == said or len(due) != len(said):
         return None
@@ -229,3 +256,6 @@ CORE_ATEN = Dialect("core ATen", _CORE)
 """Functional, and of the core ATen set, but for operators that were kept whole on purpose."""
 EDGE = Dialect("edge", _EDGE)
 """Core ATen without aliases and without numbers in the place of tensors, dtypes and layouts as a file has them."""
+
+DIALECTS: Final = (ATEN, FUNCTIONAL, CORE_ATEN, EDGE)
+"""Each holds what the one before it holds."""

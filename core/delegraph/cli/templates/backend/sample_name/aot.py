@@ -6,6 +6,7 @@ A node is taken exactly when its operator has a row in `TABLE` whose dtypes and 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from types import MappingProxyType
 from typing import Any
 
@@ -16,9 +17,8 @@ from torch.fx import Node
 from delegraph.aot import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.aot.authoring import ConverterTable, GraphConverter, lower_sharing_weights
 from delegraph_partitioners import CapabilityBasedPartitioner
-from sample_name.blob import BLOB_VERSION, PRECISIONS, Program
+from sample_name.blob import BACKEND_ID, FORMAT, PRECISIONS, Constant, Program, Step
 
-BACKEND_ID = "SampleName"
 TABLE = ConverterTable(BACKEND_ID, dtypes={torch.float32})
 aten = torch.ops.aten
 
@@ -34,8 +34,9 @@ class Compiler(GraphConverter[int]):
     def __init__(self, keys: Mapping[str, str]) -> None:
         super().__init__()
         self.keys = keys
-        self.program = Program()
-        self._registers = 0
+        self.program = Program([], [], [], [])
+        self.sections: dict[str, bytes] = {}
+        self._new = count().__next__
 
     def input(self, node: Node) -> int:
         self.program.inputs.append(self._new())
@@ -43,21 +44,16 @@ class Compiler(GraphConverter[int]):
 
     def constant(self, node: Node, array: Any) -> int:
         register = self._new()
-        if node.name in self.keys:
-            self.program.shared.append((register, self.keys[node.name], list(array.shape)))
-        else:
-            self.program.constants[register] = array
+        self.program.constants.append(Constant(register, array.shape, self.keys.get(node.name, "")))
+        if node.name not in self.keys:
+            self.sections[str(register)] = array.tobytes()
         return register
 
     def emit(self, operation: str, *arguments: Any, factor: float = 1.0) -> int:
         """Add a step; the register of its result."""
         reads = [self.value(argument) for argument in arguments]
-        self.program.steps.append((operation, reads, self._new(), factor))
-        return self.program.steps[-1][2]
-
-    def _new(self) -> int:
-        self._registers += 1
-        return self._registers - 1
+        self.program.steps.append(Step(operation, reads, self._new(), factor))
+        return self.program.steps[-1].writes
 
 
 @TABLE.converts(aten.add.Tensor)
@@ -109,7 +105,7 @@ def sample_name_partitioner(*, precision: str = "float32") -> CapabilityBasedPar
 class SampleNameLowering(BackendDetails):
     """Behind the backend id `SampleName`."""
 
-    blob_version = BLOB_VERSION
+    blob_version = FORMAT.version
 
     @staticmethod
     def preprocess(
@@ -117,7 +113,7 @@ class SampleNameLowering(BackendDetails):
     ) -> PreprocessResult:
         compiler = Compiler(keys)
         compiler.program.outputs = compiler.convert_program(edge_program)
-        return PreprocessResult(compiler.program.encode())
+        return PreprocessResult(FORMAT.pack(compiler.program, compiler.sections))
 
     @classmethod
     def preprocess_multimethod(cls, edge_programs: Any, compile_specs: Any) -> dict[str, list[PreprocessResult]]:

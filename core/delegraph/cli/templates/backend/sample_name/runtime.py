@@ -16,7 +16,7 @@ from delegraph.interfaces import (
     Buffer,
     CompileSpec,
 )
-from sample_name.blob import BLOB_VERSION, PRECISIONS, Program, decode
+from sample_name.blob import FORMAT, PRECISIONS, Program, decode
 
 COMPUTE: Mapping[str, Callable[..., Any]] = {
     "add": lambda factor, a, b: a + factor * b,
@@ -31,6 +31,7 @@ class Delegate(NamedTuple):
     """A loaded blob: what `execute` gets as its handle."""
 
     program: Program
+    constants: Mapping[int, Any]
     dtype: Any
     check_finite: bool
 
@@ -38,26 +39,26 @@ class Delegate(NamedTuple):
 class SampleNameBackend(BackendInterface):
     """Behind the backend id `SampleName`."""
 
-    blob_version = BLOB_VERSION
+    blob_version = FORMAT.version
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Delegate:
         """Options at load, `backend_options={"sample_name": {"check_finite": True}}`, are in `runtime_specs`."""
         precision = next((p for p in PRECISIONS if CompileSpec("precision", p.encode()) in compile_specs), None)
         if precision is None:
             raise DelegateInvalidCompatibility(f"its precision is none of {', '.join(PRECISIONS)}")
-        program = decode(processed, context.named_data)
-        return Delegate(program, np.dtype(precision), bool(context.runtime_specs.get("check_finite", False)))
+        check_finite = bool(context.runtime_specs.get("check_finite", False))
+        return Delegate(*decode(processed, context.named_data), np.dtype(precision), check_finite)
 
     def num_outputs(self, handle: Delegate) -> int:
         return len(handle.program.outputs)
 
     def execute(self, context: BackendExecutionContext, handle: Delegate, args: Sequence[Argument]) -> None:
         """Inputs first, then outputs, which are filled in place."""
-        program, dtype, check_finite = handle
-        values: dict[int, Any] = {register: np.asarray(array, dtype) for register, array in program.constants.items()}
-        values |= {register: np.asarray(x, dtype) for register, x in zip(program.inputs, args, strict=False)}
-        for operation, reads, writes, factor in program.steps:
-            values[writes] = COMPUTE[operation](dtype.type(factor), *(values[register] for register in reads))
+        program, constants, dtype, check_finite = handle
+        known = (*constants.items(), *zip(program.inputs, args, strict=False))
+        values: dict[int, Any] = {register: np.asarray(x, dtype) for register, x in known}
+        for step in program.steps:
+            values[step.writes] = COMPUTE[step.operation](dtype.type(step.factor), *(values[r] for r in step.reads))
         outputs: list[Any] = list(args[len(program.inputs) :])
         for register, out in zip(program.outputs, outputs, strict=True):
             if check_finite and not np.isfinite(values[register]).all():
