@@ -32,7 +32,7 @@ from delegraph.program.table_layout import TableLayout
 SCHEMA = Path(__file__).parents[3] / "schema"
 CODES = {
     **{"byte": "b", "ubyte": "B", "bool": "?", "int": "i", "uint": "I", "uint32": "I", "long": "q", "uint64": "Q"},
-    **{"ulong": "Q", "int64": "q", "float": "f", "double": "d", "string": "text"},
+    **{"ulong": "Q", "int32": "i", "int64": "q", "uint8": "B", "float": "f", "double": "d", "string": "text"},
 }
 
 
