@@ -18,8 +18,8 @@ def lazy_names(
     """`package`'s `__getattr__` and `__dir__`; `modules` says which module has which names.
 
     In a package's `__init__.py`, `__all__` and `modules` follow from its imports for type checkers, as
-    `pytest tests/test_public_names.py --renew` writes them. `deprecated` are former names: each gives what has its place
-    now, with a warning.
+    `pytest tests/test_public_names.py --renew` writes them. `deprecated` are former names: each gives what has its
+    place now, with a warning.
     """
     former = deprecated or {}
     module_of = {name: module for module, names in modules.items() for name in names}
