@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from tests.lazy_packages import renewed
 from tests.test_docs import PAGES, READMES
 from tools.site.api_page import PACKAGES, PAGE, PUBLIC, names_of, page, summary
 
@@ -32,6 +33,16 @@ def test_the_page_lists_what_is_public(request: pytest.FixtureRequest) -> None:
     assert page() == PAGE.read_text("utf-8")
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_says_its_names_once(package: str, request: pytest.FixtureRequest) -> None:
+    """Its imports for type checkers; `__all__` and where each name is follow from these: run with --renew."""
+    file = Path(str(import_module(package).__file__))
+    text = renewed(file.read_text("utf-8"))
+    if request.config.getoption("--renew"):
+        file.write_text(text, "utf-8")
+    assert file.read_text("utf-8") == text
+
+
 @pytest.mark.parametrize("module", PUBLIC)
 def test_every_name_is_there_and_says_what_it_is(module: str) -> None:
     assert len(set(names_of(module))) == len(names_of(module))
@@ -47,9 +58,8 @@ def test_a_name_that_is_not_there(package: str) -> None:
 
 
 def test_importing_the_packages_imports_nothing_heavy() -> None:
-    script = (
-        f"import sys, {', '.join(PACKAGES)}\nprint(*{{'torch', 'numpy', 'pluggy', 'flatbuffers'}} & set(sys.modules))"
-    )
+    heavy = ["torch", "numpy", "pluggy", "flatbuffers", "dataclasses"]
+    script = f"import sys, {', '.join(PACKAGES)}\nprint(*{{*{heavy}}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
 

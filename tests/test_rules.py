@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tools.distributions import DISTRIBUTIONS
+from tests.untested_messages import untested
+from tools.distributions import DISTRIBUTIONS, ROOT
 from torch.export import ExportedProgram
 
 import delegraph
@@ -81,6 +83,13 @@ def test_nothing_that_reads_files_imports_by_a_name_in_them() -> None:
         if {"import_module", "__import__"} & called(tree)
     }
     assert importing == set()
+
+
+def test_no_more_messages_stand_in_no_test_than_contributing_says() -> None:
+    core, everywhere = map(int, re.findall(r"all but (\d+)\b", (ROOT / "CONTRIBUTING.md").read_text("utf-8")))
+    missing = [message for distribution in DISTRIBUTIONS for message in untested(distribution)]
+    assert len(untested(HOST)) <= core, "`python -m tests.untested_messages` lists them"
+    assert len(missing) <= everywhere, "`python -m tests.untested_messages` lists them"
 
 
 # ---- lowering --------------------------------------------------------------------------------------

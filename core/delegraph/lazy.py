@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from delegraph.deprecation import DeprecatedName, warn_deprecated
+if TYPE_CHECKING:
+    from delegraph.deprecation import DeprecatedName
 
 __all__ = ["lazy_names"]
 
@@ -13,23 +15,26 @@ __all__ = ["lazy_names"]
 def lazy_names(
     package: str, modules: Mapping[str, Sequence[str]], deprecated: Mapping[str, DeprecatedName] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`package`'s `__getattr__` and `__dir__`; `modules` says which of its modules has which names.
+    """`package`'s `__getattr__` and `__dir__`; `modules` says which module has which names.
 
-    As in an import, a dot before a module's name steps out of `package`. `deprecated` are former names: each gives what
-    has its place now, with a warning.
+    In a package's `__init__.py`, `__all__` and `modules` follow from its imports for type checkers, as
+    `pytest tests/test_public_names.py --renew` writes them. `deprecated` are former names: each gives what has its
+    place now, with a warning.
     """
     former = deprecated or {}
     module_of = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
         if name in former:
+            from delegraph.deprecation import (
+                warn_deprecated,
+            )  # brings `dataclasses`, which few programs need this early
+
             warn_deprecated(f"{package}.{name}", f"{package}.{former[name].instead}", former[name].goes)
             name = former[name].instead
         module = module_of.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        return getattr(import_module(f".{module}", package), name)
+        return getattr(import_module(module), name)
 
     return get, lambda: sorted(module_of)

@@ -23,6 +23,7 @@ name = "{name}"
 version = "0.1.0"
 description = "A package"
 readme = "README.md"
+requires-python = ">=3.11"
 dependencies = [{requires}]
 
 [tool.hatch.build]

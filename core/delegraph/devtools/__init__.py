@@ -46,9 +46,18 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "bundled_program.bundle": ("BundledCase", "BundledProgram", "BundledSuite"),
-        "bundled_program.cases": ("BundledTensor", "MethodTestCase", "MethodTestSuite"),
-        "bundled_program.file": ("load_bundled_program", "serialize_bundled_program", "write_bundled_program"),
-        "bundled_program.verify": ("CaseResult", "OutputComparison", "verify_bundled_program", "verify_case"),
+        "delegraph.devtools.bundled_program.bundle": ("BundledCase", "BundledProgram", "BundledSuite"),
+        "delegraph.devtools.bundled_program.cases": ("BundledTensor", "MethodTestCase", "MethodTestSuite"),
+        "delegraph.devtools.bundled_program.file": (
+            "load_bundled_program",
+            "serialize_bundled_program",
+            "write_bundled_program",
+        ),
+        "delegraph.devtools.bundled_program.verify": (
+            "CaseResult",
+            "OutputComparison",
+            "verify_bundled_program",
+            "verify_case",
+        ),
     },
 )

@@ -32,17 +32,10 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        ".deprecation": ("PluginDeprecationWarning",),
-        "discovery": ("Offer",),
-        "registry": (
-            "PluginRegistry",
-            "default_registry",
-            "use_registry",
-        ),
-        "tools": (
-            "PluginWarning",
-            "hookimpl",
-        ),
-        "versions": ("PLUGIN_API",),
+        "delegraph.deprecation": ("PluginDeprecationWarning",),
+        "delegraph.plugins.discovery": ("Offer",),
+        "delegraph.plugins.registry": ("PluginRegistry", "default_registry", "use_registry"),
+        "delegraph.plugins.tools": ("PluginWarning", "hookimpl"),
+        "delegraph.plugins.versions": ("PLUGIN_API",),
     },
 )

@@ -60,29 +60,22 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "deserialize": ("deserialize_program",),
-        "devices": ("TARGET_DEVICE_COMPILE_SPEC_KEY", "Device", "target_device"),
-        "flat_tensor": (
+        "delegraph.program.deserialize": ("deserialize_program",),
+        "delegraph.program.devices": ("TARGET_DEVICE_COMPILE_SPEC_KEY", "Device", "target_device"),
+        "delegraph.program.dtypes": ("DTYPES", "nbytes", "numpy_dtype", "scalar_type"),
+        "delegraph.program.flat_tensor": (
             "ExternalData",
             "FlatTensor",
             "deserialize_flat_tensor",
             "serialize_flat_tensor",
             "write_flat_tensor",
         ),
-        "memory_maps": ("MemoryMap", "memory_map"),
-        "raw_tables": ("read_tables", "write_tables"),
-        "schema": (
-            "Program",
-            "ScalarType",
-        ),
-        "segment_source": ("SegmentSource",),
-        "serialize": (
-            "SerializationConfig",
-            "serialize_program",
-            "write_program",
-        ),
-        "dtypes": ("DTYPES", "nbytes", "numpy_dtype", "scalar_type"),
-        "text": ("to_text",),
-        "verify": ("verify_program",),
+        "delegraph.program.memory_maps": ("MemoryMap", "memory_map"),
+        "delegraph.program.raw_tables": ("read_tables", "write_tables"),
+        "delegraph.program.schema": ("Program", "ScalarType"),
+        "delegraph.program.segment_source": ("SegmentSource",),
+        "delegraph.program.serialize": ("SerializationConfig", "serialize_program", "write_program"),
+        "delegraph.program.text": ("to_text",),
+        "delegraph.program.verify": ("verify_program",),
     },
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -253,12 +254,31 @@ class SimpleNode:
         self.meta = {} if handle is None else {"debug_handle": handle}
 
 
-def test_what_an_author_does_not_override_is_refused_with_the_node_and_its_line() -> None:
-    class Inputs(GraphConverter[int]):
+@pytest.mark.parametrize(
+    ("hook", "function", "message"),
+    [
+        ("input", lambda m, x: x + x, r"Stack has no inputs[\s\S]*node: "),
+        ("constant", lambda m, x: x + m.weight, r"Stack has no constants[\s\S]*node: .*weight"),
+        ("state", _counts, r"Stack has no mutable buffers[\s\S]*node: "),
+        ("write_back", _counts, r"Stack has no mutable buffers[\s\S]*node: "),
+    ],
+)
+def test_what_an_author_does_not_override_is_refused(hook: str, function: Any, message: str) -> None:
+    converter = type("Partial", (Steps,), {hook: getattr(GraphConverter, hook)})
+    program = edge_program(export(Model(function), (X,)), partitioner(take_mutated_buffers=True))
+    with pytest.raises(UnsupportedOperator, match=message):
+        converter().convert_program(program)
+
+
+def test_a_converter_without_numbers_and_external_weights() -> None:
+    class Tensors(GraphConverter[int]):
         table = TABLE
 
-    with pytest.raises(LoweringError, match=r"Stack has no inputs[\s\S]*node: "):
-        Inputs().convert_program(edge_program(export(Model(lambda m, x: x + x), (X,)), partitioner()))
+    with pytest.raises(UnsupportedOperator, match=r"^Stack has no values for numbers such as 2"):
+        Tensors().number(2)
+    weight, held = call_of(lambda m, x: x.relu(), X), SimpleNamespace(name="w")
+    with pytest.raises(LoweringError, match=r"Stack does not take external weights[\s\S]*node: "):
+        Tensors().external(weight, held, "weights")  # type: ignore[arg-type]
 
 
 # ---- the table ------------------------------------------------------------------------------------------------------

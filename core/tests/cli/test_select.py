@@ -14,8 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from delegraph.devtools.selective_build.contents import Contents, wheel_tag
+from delegraph.devtools.selective_build.distributions import Distribution
 from delegraph.devtools.selective_build.needs import needs_of
 from delegraph.devtools.selective_build.operator_yaml import operator_yaml
+from delegraph.devtools.selective_build.package import zipapp
+from delegraph.errors import InvalidArgument, PluginLoadError
 from delegraph.interfaces import BlobStamp
 from delegraph.plugins.registry import PluginRegistry, use_registry
 from delegraph.program import write_program
@@ -376,6 +380,17 @@ def test_a_wheel_with_programs_by_its_short_name(pte_of: PteOf, told: Told, tmp_
     (output,) = answer["outputs"]
     assert Path(output["path"]).name.startswith("my_model-")
     assert "delegraph_selected/programs/m.pte" in names(output["path"])
+
+
+def test_native_code_runs_from_a_wheel_for_one_machine() -> None:
+    linux, windows = "cp311-cp311-linux_x86_64", "cp311-cp311-win_amd64"
+    owners = [Distribution(tag, "1.0", {}, "", {}, tag) for tag in (linux, windows)]
+    libraries = {owner.name: {"fast.so": Path("fast.so")} for owner in owners}
+    assert wheel_tag(owners[:1], libraries) == linux
+    with pytest.raises(PluginLoadError, match=f"no machine runs all native code in one wheel: {linux}, {windows}"):
+        wheel_tag(owners, libraries)
+    with pytest.raises(InvalidArgument, match=f"there is native code for {linux} among the files; make a wheel"):
+        zipapp(Contents({}, (), (), (), {}, linux, ()))
 
 
 @pytest.mark.parametrize("out", ["app.pyz", "app-1.0-py3-none-any.whl", "ops.yaml"])

@@ -85,6 +85,23 @@ def test_what_is_followed(graph: ModuleGraph) -> None:
     assert "kit.uses" not in sys.modules
 
 
+def test_a_package_in_editable_mode_is_its_distributions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builders such as hatchling and flit say what it is called nowhere but in the folder to which a line leads."""
+    for folder in ("checkout/kit", "checkout/docs", "site/kit_of_tools-1.0.dist-info"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "checkout/kit/__init__.py").touch()
+    (tmp_path / "site/kit_of_tools.pth").write_text(f"import os\n{tmp_path / 'checkout'}\n")
+    info = tmp_path / "site/kit_of_tools-1.0.dist-info"
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: kit-of-tools\nVersion: 1.0\n")
+    (info / "direct_url.json").write_text('{"dir_info": {"editable": true}, "url": "file:///checkout"}')
+    (info / "RECORD").write_text("kit_of_tools.pth,,\nkit_of_tools-1.0.dist-info/METADATA,,\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    owner = Distributions().of("kit.part")
+    assert owner is not None
+    assert owner.name == "kit-of-tools"
+    assert Distributions().of("docs") is None
+
+
 def test_what_is_not_there(graph: ModuleGraph) -> None:
     with pytest.raises(PluginLoadError, match=r"the module 'kit\.nowhere' is imported, but it is not installed"):
         graph.closure(["kit.broken"])

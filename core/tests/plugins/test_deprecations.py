@@ -225,7 +225,9 @@ def test_the_product_of_a_factory_is_looked_at_too(deprecated: Callable[..., Non
 
 def test_a_public_name_that_has_another_now() -> None:
     get, listed = lazy_names(
-        "delegraph.plugins", {"versions": ("PLUGIN_API",)}, {"API_VERSION": DeprecatedName("PLUGIN_API", "2.0")}
+        "delegraph.plugins",
+        {"delegraph.plugins.versions": ("PLUGIN_API",)},
+        {"API_VERSION": DeprecatedName("PLUGIN_API", "2.0")},
     )
     with pytest.warns(PluginDeprecationWarning) as caught:
         assert get("API_VERSION") == PLUGIN_API
@@ -241,7 +243,9 @@ def test_a_name_that_a_plug_in_imports(monkeypatch: pytest.MonkeyPatch, install:
     import delegraph.plugins
 
     get, _ = lazy_names(
-        "delegraph.plugins", {"versions": ("PLUGIN_API",)}, {"API": DeprecatedName("PLUGIN_API", "2.0")}
+        "delegraph.plugins",
+        {"delegraph.plugins.versions": ("PLUGIN_API",)},
+        {"API": DeprecatedName("PLUGIN_API", "2.0")},
     )
     monkeypatch.setattr(delegraph.plugins, "__getattr__", get)
     install("acme", ENTRY, {"npu_rt.py": f"from delegraph.plugins import API\n{backend_source}"})

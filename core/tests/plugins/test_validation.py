@@ -48,8 +48,9 @@ def test_an_abstract_hook_that_is_missing() -> None:
     class NoExecute(BackendInterface):
         def init(self, context: Any, processed: Any, compile_specs: Any) -> Any: ...
 
-    with pytest.raises(PluginLoadError, match=r"it has no execute\(context, handle, args\); derive from"):
+    with pytest.raises(PluginLoadError, match=r"it has no execute\(context, handle, args\); derive from") as raised:
         PluginRegistry().register("backends", "x", NoExecute)
+    assert "its authors change it to fit delegraph.interfaces.BackendInterface" in str(raised.value)
 
 
 @pytest.mark.parametrize(

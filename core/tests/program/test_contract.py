@@ -71,6 +71,24 @@ def test_damaged(method: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("relation", "reason"),
+    [
+        ([[]], "a relation begins with its operator"),
+        (["and"], "'and' with 0 operands is not a condition"),
+        (["==", 1, ["**", 2, 2]], "'**' with 2 operands is not a number"),
+        (["==", 1, ["size", 0, 0]], "there is no size 0 of input 0"),
+        (["==", 1, 2**63], "expected an integer of 64 bits, not 9223372036854775808"),
+        (deep(40), "a relation is more than 32 deep"),
+    ],
+)
+def test_why_a_relation_is_damaged(relation: Any, reason: str) -> None:
+    data = json.dumps({"version": 1, "methods": {"forward": {"relations": [relation]}}}).encode()
+    with pytest.raises(InvalidProgram) as error:
+        read_contracts(data)
+    assert reason in str(error.value)
+
+
+@pytest.mark.parametrize(
     "data", [b"", b"\xff", b"[]", b"{}", b'{"version": 1}', b'{"version": 1, "methods": []}', b"[" * 100_000]
 )
 def test_not_a_contract(data: bytes) -> None:

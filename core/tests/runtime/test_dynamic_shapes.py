@@ -6,14 +6,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from delegraph.runtime.calls.contract import dims_of_inputs
 
 from delegraph.errors import InvalidArgument, InvalidProgram
+from delegraph.program.contract import DimRange, MethodContract
 
 
 def doubled(build: Any, *bound: int, planned: bool = True, **options: Any) -> Any:
     x = build.tensor(*bound, dynamic=True, planned=planned, **options)
     out = build.tensor(*bound, dynamic=True, planned=planned, **options)
     return build.plan([x], [build.call("aten::add.out", x, x, build.int(1), out)])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (((4, 3), None), "its shape contract is for 2 inputs, it has 1"),
+        (((4,),), "its shape contract does not fit input 0"),
+        (((DimRange("rows", 5, 9), 3),), "its shape contract does not fit input 0"),
+    ],
+)
+def test_a_contract_of_another_program(build: Any, inputs: Any, message: str) -> None:
+    with pytest.raises(InvalidProgram, match=f"^method 'forward': {message}$"):
+        dims_of_inputs(MethodContract(("x",), inputs), doubled(build, 4, 3))
 
 
 @pytest.mark.parametrize("planned", [True, False])

@@ -56,6 +56,12 @@ def test_a_partial_kernel_wins_where_its_key_fits() -> None:
     assert chosen(registry, INTS) == ("a", "the only one")
 
 
+@pytest.mark.parametrize("key", [{"dtypes": ["float32"]}, {"dim_orders": [(0, 1)]}])
+def test_half_a_key_makes_no_partial_kernel(key: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{OP}: a partial kernel names both dtypes and dim_orders"):
+        KernelLibrary("a").kernel(OP, **key)
+
+
 def test_among_partial_kernels_the_order_decides() -> None:
     registry = KernelRegistry([library("a", partial=True), library("b", partial=True)])
     assert chosen(registry, FLOATS)[0] == "a"

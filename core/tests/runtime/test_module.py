@@ -221,6 +221,19 @@ def test_damaged_specs(build: Any, kernels: Any, damaged: str) -> None:
         load(build.program(two_sums(build, damaged)), kernels=[kernels])
 
 
+@pytest.mark.parametrize(
+    ("damaged", "reason"),
+    [
+        (node("builtins.dict", ["a", "b"], LEAF), "2 keys for 1 children"),
+        (node("builtins.dict", ["a", "a"], LEAF, LEAF), "a key is there twice, or is a container"),
+        (node("collections.deque", 1, LEAF, LEAF), "a deque of at most 1 for 2 children"),
+    ],
+)
+def test_why_a_spec_is_damaged(damaged: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidProgram, match=rf"no pytree spec: ValueError\('{reason}'\)"):
+        parse_treespec(text(damaged))
+
+
 def test_deep_specs_are_refused() -> None:
     deep = '{"type": "builtins.list", "context": "null", "children_spec": [' * 500 + "]}" * 500
     with pytest.raises(InvalidProgram, match="no pytree spec"):

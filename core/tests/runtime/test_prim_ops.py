@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 
 from delegraph.errors import InvalidArgument, InvalidProgram, InvalidType
 from delegraph.program.prim_op_names import ET_COPY_INDEX, ET_VIEW, PRIM_OPS
-from delegraph.runtime.resolution.prim_ops import SCALAR_OPS, view_shape
+from delegraph.runtime.resolution.prim_ops import SCALAR_OPS, et_copy_index, view_shape
+from delegraph.runtime.values.tensors import as_array
 
+CONTEXT: Any = None  # not asked for what is refused
 CASES = [
     ("add", (2, 3), 5),
     ("add", (2, 0.5), 2.5),
@@ -87,6 +90,21 @@ def test_scalar_operators(name: str, args: tuple[Any, ...], expected: Any) -> No
 def test_scalar_operators_refuse_other_types(name: str, args: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidType, match=r"takes .*, got "):
         operator(name)(*args)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: SCALAR_OPS["aten::sym_size.int"].function(np.zeros(2), 0.0), "takes an int as dim, got float"),
+        (lambda: SCALAR_OPS["aten::sym_numel"].function(2), "takes a tensor, got int"),
+        (lambda: operator("sym_ite")(1, 2, 3), "takes a bool as condition, got int"),
+        (lambda: et_copy_index(CONTEXT, np.zeros(2), np.zeros(2), True), "takes an int as index, got bool"),
+        (lambda: as_array("text"), "expected an array, got str"),
+    ],
+)
+def test_what_is_taken_for_another_thing(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(InvalidType, match=f"^{message}$"):
+        call()
 
 
 @pytest.mark.parametrize("name", ["ceil", "round", "trunc", "sym_int"])

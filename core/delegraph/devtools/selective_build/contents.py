@@ -17,7 +17,7 @@ from delegraph.plugins.discovery import HOST, Offer, normalised
 from delegraph.plugins.loader import reference
 from delegraph.program.dtypes import is_extended
 
-__all__ = ["PACKAGE", "Contents", "Share", "collect"]
+__all__ = ["PACKAGE", "Contents", "Share", "collect", "wheel_tag"]
 
 PACKAGE: Final = "delegraph_selected"
 """The package in a deployable that `delegraph select` writes."""
@@ -88,7 +88,7 @@ def collect(
         requirements=_requirements(tree.closure, distributions),
         requires_python=tuple(sorted({owner.requires_python for owner in vendored} - {""})),
         licences={f"{owner.name}/{name}": text for owner in vendored for name, text in owner.licences.items()},
-        tag=_tag(vendored, data),
+        tag=wheel_tag(vendored, data),
         shares=tuple(_share(owner, modules, files, data.get(owner.name, {})) for owner, modules in owners),
     )
 
@@ -293,7 +293,7 @@ def _requirements(closure: Closure, distributions: Distributions) -> tuple[str, 
     return tuple(sorted(requirements))
 
 
-def _tag(vendored: Iterable[Distribution], data: Mapping[str, Mapping[str, Path]]) -> str:
+def wheel_tag(vendored: Iterable[Distribution], data: Mapping[str, Mapping[str, Path]]) -> str:
     """The wheel tag: that of whoever brings native code. Raises `PluginLoadError` if two do not agree."""
     native = {
         owner.tag

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata as metadata
+import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Final
 
 from delegraph.errors import PluginNotFound
@@ -64,8 +66,21 @@ class Distributions:
         return None if name is None else self.named(name)
 
     @cached_property
-    def _installed(self) -> Mapping[str, list[str]]:
-        return metadata.packages_distributions()
+    def _installed(self) -> Mapping[str, Sequence[str]]:
+        editable = [(top, found.metadata["Name"]) for found in metadata.distributions() for top in _editable(found)]
+        return {**{top: [name] for top, name in editable}, **metadata.packages_distributions()}
+
+
+def _editable(found: metadata.Distribution) -> Iterator[str]:
+    """The packages in the folders that an installation in editable mode (PEP 610) has in a `.pth` file.
+
+    Other than files that are copied, they are not in the distribution's RECORD, and not every builder says elsewhere
+    what they are called.
+    """
+    origin = json.loads(found.read_text("direct_url.json") or "{}")
+    for file in found.files or () if origin.get("dir_info", {}).get("editable") else ():
+        for line in file.read_text().splitlines() if file.suffix == ".pth" else ():
+            yield from (path.parent.name for path in Path(line).glob("*/__init__.py"))
 
 
 def _read(installed: metadata.Distribution) -> Distribution:

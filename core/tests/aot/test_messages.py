@@ -1,0 +1,119 @@
+"""What is refused before, or in place of, lowering, each with the whole of what is said: one row a message."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from delegraph.aot.quantize.reexport import exported_again
+from torch import nn
+from torch.export import ExportedProgram
+
+import delegraph
+from delegraph import ExecutorchBackendConfig, LoweringConfig
+from delegraph.aot import DelegateMappingBuilder, ETRecord
+from delegraph.errors import LoweringError, PreprocessError
+
+X = torch.randn(2)
+
+
+class Fails(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("of the model's own")
+
+
+class MakesAConstant(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda a: a + torch.tensor([1.0, 2.0]), lambda a: a * 2, (x,))
+
+
+def exported() -> ExportedProgram:
+    return torch.export.export(nn.ReLU(), (X,))
+
+
+def lowered(**options: Any) -> object:
+    return delegraph.lower(exported(), config=LoweringConfig(executorch=ExecutorchBackendConfig(**options)))
+
+
+def entries(*identifiers: int | None) -> None:
+    builder = DelegateMappingBuilder()
+    for identifier in identifiers:
+        builder.insert_delegate_mapping_entry(handles=1, identifier=identifier)
+
+
+CASE = SimpleNamespace(expected_outputs=[])
+BUNDLE = SimpleNamespace(method_test_suites=[SimpleNamespace(method_name="forward", test_cases=[CASE])])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: delegraph.lower({}), LoweringError, "no methods to lower: the mapping of models is empty"),
+        (
+            lambda: delegraph.lower({"f": nn.ReLU(), "g": nn.ReLU()}, (X,)),
+            LoweringError,
+            "args must be a mapping by method name; the methods are f, g",
+        ),
+        (
+            lambda: delegraph.lower(exported(), (X,)),
+            LoweringError,
+            "method 'forward' is exported already: example arguments and dynamic shapes belong to torch.export",
+        ),
+        (
+            lambda: delegraph.lower(Fails(), (X,)),
+            LoweringError,
+            "torch.export of method 'forward' failed: the model itself fails on the example arguments, without"
+            " torch.export: RuntimeError: of the model's own",
+        ),
+        (
+            lambda: delegraph.lower(MakesAConstant(), (X,)),
+            LoweringError,
+            "the body of a control-flow operator calls an operator whose decomposition makes a constant tensor; make"
+            " the tensor outside and pass it in\n  node: true_graph_0",
+        ),
+        (
+            lambda: lowered(kernels=["portable", "aten", "portable"]),
+            LoweringError,
+            "ExecutorchBackendConfig.kernels names 'portable' twice",
+        ),
+        (
+            lambda: entries(None),
+            PreprocessError,
+            "a delegate mapping entry needs an identifier: give one, or DelegateMappingBuilder(True) generates them",
+        ),
+        (lambda: entries(7, 7), PreprocessError, "the identifier 7 is in the delegate mapping already"),
+        (
+            lambda: ETRecord().update_reference_outputs(BUNDLE),
+            ValueError,
+            "method 'forward': a test case without expected outputs",
+        ),
+    ],
+)
+def test_what_is_refused(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as raised:
+        call()
+    assert str(raised.value).startswith(message)
+
+
+def test_a_progress_bar_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    with pytest.raises(LoweringError, match=r"^a progress bar needs rich: `pip install rich`$"):
+        delegraph.lower(exported(), progress=True)
+
+
+def test_a_quantized_program_that_torch_cannot_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = exported()
+
+    def fails(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("of torch's own")
+
+    monkeypatch.setattr("torch.export.export", fails)
+    with pytest.raises(
+        LoweringError, match=r"^torch\.export of the quantized method 'm' failed: of torch's own"
+    ) as raised:
+        exported_again("m", program.module(), program)
+    assert isinstance(raised.value.__cause__, RuntimeError)
