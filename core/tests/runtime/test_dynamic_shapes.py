@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from delegraph.runtime.calls.contract import dims_of_inputs
 
 from delegraph.errors import InvalidArgument, InvalidProgram
 from delegraph.program.contract import DimRange, MethodContract
+from delegraph.runtime.calls.contract import dims_of_inputs
 
 
 def doubled(build: Any, *bound: int, planned: bool = True, **options: Any) -> Any:
