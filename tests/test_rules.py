@@ -195,3 +195,42 @@ def test_executing_looks_nothing_up_and_allocates_no_planned_memory(backends: li
         "importlib",
     )
     assert {name for name in running if name.startswith(looking)} == set()
+
+
+# ---- words -----------------------------------------------------------------------------------------
+
+VAGUE = {"one", "found", "given", "wanted", "held"}
+PUBLIC = {"wanted of cut_attention", *(f"held of {hook}" for hook in ("external", "state", "write_back"))}
+"""Parameters that authors' code may name."""
+
+
+def sources() -> Iterator[Path]:
+    """Every module of the distributions, but delegraph-executorch's, which has an issue of its own, and of the tools."""
+    for folder in (d.package for d in DISTRIBUTIONS if d.name != "delegraph-executorch"):
+        yield from folder.rglob("*.py")
+    yield from (ROOT / "tools").rglob("*.py")
+
+
+def documented(tree: ast.AST) -> Iterator[str]:
+    """Docstrings, those behind constants too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+
+
+def named(tree: ast.AST) -> Iterator[str]:
+    """Local names and parameters, parameters with their function."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            yield from (f"{argument.arg} of {node.name}" for argument in arguments)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def test_docstrings_and_names_say_the_thing() -> None:
+    for path in sources():
+        tree = ast.parse(path.read_text("utf-8"))
+        vague = [text for text in documented(tree) if re.match("What ", text.lstrip())]
+        vague += [name for name in named(tree) if name.split()[0] in VAGUE and name not in PUBLIC]
+        assert not vague, f"{path.relative_to(ROOT)}: {vague}"

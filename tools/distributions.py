@@ -33,15 +33,15 @@ class Distribution:
 
 def distributions(root: Path) -> list[Distribution]:
     """That of `root` first, as pip wants it, then those up to two folders below; those in tests are strangers'."""
-    found = []
+    listed = []
     below = sorted([*root.glob("*/pyproject.toml"), *root.glob("*/*/pyproject.toml")])
     for file in [root / "pyproject.toml", *below]:
         if file.relative_to(root).parts[0] not in ("tests", "examples", "build"):
             settings = tomllib.loads(file.read_text("utf-8"))
             project, (package,) = settings["project"], settings["tool"]["hatch"]["build"]["only-include"]
             extras = tuple(project.get("optional-dependencies", ()))
-            found.append(Distribution(project["name"], file.parent, file.parent / package, extras))
-    return found
+            listed.append(Distribution(project["name"], file.parent, file.parent / package, extras))
+    return listed
 
 
 DISTRIBUTIONS = distributions(ROOT)
@@ -80,6 +80,6 @@ if __name__ == "__main__":
     target = Path(sys.argv[1])
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    made = [file for one in DISTRIBUTIONS for file in build(one, target)]
+    made = [file for distribution in DISTRIBUTIONS for file in build(distribution, target)]
     check(made)
     print(*made, sep="\n")

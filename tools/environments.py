@@ -42,7 +42,7 @@ SETTINGS: Final = {
     "VERSION": "",
     "DRY": "",
 }
-"""What tasks read from the shell's variables, and what they take where it is not set or empty."""
+"""The shell's variables that tasks read, and what they take where one is not set or empty."""
 
 DEVELOPED_WITH: Final = ("aot", "cli")
 """The extras of every distribution that `.venv` has."""
@@ -113,10 +113,10 @@ class Environment:
 def _editable(names: tuple[str, ...] = (), extras: tuple[str, ...] = ()) -> list[str]:
     """pip's words for our distributions, or for those of these names, each with those of the extras that it has."""
     words = []
-    for one in DISTRIBUTIONS:
-        if not names or one.name in names:
-            chosen = ",".join(extra for extra in extras if extra in one.extras)
-            folder = f"./{one.folder.relative_to(ROOT).as_posix()}"
+    for distribution in DISTRIBUTIONS:
+        if not names or distribution.name in names:
+            chosen = ",".join(extra for extra in extras if extra in distribution.extras)
+            folder = f"./{distribution.folder.relative_to(ROOT).as_posix()}"
             words += ["-e", f"{folder}[{chosen}]" if chosen else folder]
     return words
 

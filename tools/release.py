@@ -25,7 +25,7 @@ from tools.distributions import ROOT, build, check, distributions
 __all__ = ["ReleaseError", "bumped", "closed", "edits", "main", "release"]
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:(a|b|rc)(\d+))?")
-"""What PEP 440 has of use here: releases, and candidates before them."""
+"""The versions of PEP 440 that are of use here: releases, and candidates before them."""
 
 _OPEN: Final = "## Unreleased"
 
@@ -48,7 +48,7 @@ def release(root: Path, version: str, *, dry_run: bool) -> list[Path]:
             (copy / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / file, copy / file)
         _write(copy, changed)
-        made = [file for one in distributions(copy) for file in build(one, copy / "dist")]
+        made = [file for distribution in distributions(copy) for file in build(distribution, copy / "dist")]
         check(made)
         if dry_run:
             return [root / "dist" / file.name for file in made]
@@ -61,8 +61,8 @@ def release(root: Path, version: str, *, dry_run: bool) -> list[Path]:
 
 
 def edits(root: Path, version: str, today: date) -> dict[Path, str]:
-    """What every file that names the version says for `version`, by its path below `root`."""
-    projects = [one.folder / "pyproject.toml" for one in distributions(root)]
+    """Every file that names the version, as it is for `version`, by its path below `root`."""
+    projects = [distribution.folder / "pyproject.toml" for distribution in distributions(root)]
     versions = {file: tomllib.loads(file.read_text("utf-8"))["project"]["version"] for file in projects}
     if len(set(versions.values())) != 1:
         listed = ", ".join(f"{file.relative_to(root)}: {version}" for file, version in versions.items())
@@ -88,8 +88,8 @@ def bumped(text: str, old: str, new: str, *, own: bool) -> str:
 
 def closed(changelog: str, version: str, today: date) -> str:
     """The changelog with what is unreleased under the version and its day. Raises `ReleaseError` if that is nothing."""
-    before, found, after = changelog.partition(f"{_OPEN}\n")
-    if not found:
+    before, heading, after = changelog.partition(f"{_OPEN}\n")
+    if not heading:
         raise ReleaseError(f"CHANGELOG.md has no section '{_OPEN}'")
     if f"\n## {version} " in after:
         raise ReleaseError(f"CHANGELOG.md has a section for {version} already")
@@ -99,7 +99,7 @@ def closed(changelog: str, version: str, today: date) -> str:
 
 
 def _order(version: str) -> tuple[int | str, ...]:
-    """What versions are compared by; a candidate comes before its release."""
+    """The key by which versions are compared; a candidate comes before its release."""
     match = _VERSION.fullmatch(version)
     if match is None:
         raise ReleaseError(f"{version!r} is not a version such as 0.2.0 or 0.2.0rc1")

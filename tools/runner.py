@@ -1,4 +1,4 @@
-"""What a task is, and how the words of a command line become tasks that run: `tools/tasks.py` says which there are."""
+"""Tasks, and how the words of a command line become tasks that run: `tools/tasks.py` says which there are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class When(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a name on the command line does; `says` is its line in the list."""
+    """A name on the command line and what it does; `says` is its line in the list."""
 
     name: str
     when: When

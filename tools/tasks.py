@@ -89,7 +89,7 @@ def lint() -> None:
 @task(When.HAND)
 def types() -> None:
     """mypy, strict, over every distribution and these tools"""
-    run("-m", "mypy", *(str(one.package.relative_to(ROOT)) for one in DISTRIBUTIONS))
+    run("-m", "mypy", *(str(distribution.package.relative_to(ROOT)) for distribution in DISTRIBUTIONS))
     run("-m", "mypy", *(f"--module=tools.{file.stem}" for file in sorted((ROOT / "tools").glob("*.py"))))
 
 
@@ -115,7 +115,7 @@ def workflows() -> None:
 
 
 CHECKS: Final = (lint, types, floors, workflows)
-"""What `check` consists of; .pre-commit-config.yaml has the same."""
+"""The parts of `check`; .pre-commit-config.yaml has the same."""
 
 
 @task(When.HAND)

@@ -224,7 +224,7 @@ class PluginLoadError(PluginError):
 
 
 class PluginUnavailable(PluginLoadError):
-    """What the plug-in needs is not installed here: says what to install. It is sound otherwise.
+    """The plug-in needs something that is not installed here: says what to install. It is sound otherwise.
 
     What to do: install what the message names, mostly an extra: `pip install "NAME[EXTRA]"`.
     """
@@ -410,7 +410,7 @@ _E = TypeVar("_E", bound=DelegraphError)
 
 
 def not_loaded_text(broken: Iterable[PluginError]) -> str:
-    """What an error about something that no plug-in has says of those that nobody could ask: a line for each."""
+    """Lines for an error about something that no plug-in has: the plug-ins that nobody could ask."""
     return "".join(f"\n  could not be loaded: {error}" for error in broken)
 
 

@@ -15,24 +15,24 @@ def paragraph(text: str) -> str:
     return f"<p>{_shown(text)}</p>"
 
 
-def table(one: Table) -> str:
+def table(content: Table) -> str:
     """A table, numbers flush right; nothing where there are no rows."""
-    if not one.rows:
+    if not content.rows:
         return ""
-    caption = f"<caption>{_shown(one.title)}</caption>" if one.title else ""
-    heads = "".join(f"<th>{_shown(column)}</th>" for column in one.columns)
-    body = "".join(f"<tr>{_cells(one, row)}</tr>" for row in one.rows)
+    caption = f"<caption>{_shown(content.title)}</caption>" if content.title else ""
+    heads = "".join(f"<th>{_shown(column)}</th>" for column in content.columns)
+    body = "".join(f"<tr>{_cells(content, row)}</tr>" for row in content.rows)
     return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def folded(title: str, *html: str) -> str:
-    """What is long, behind a title that opens it; nothing where there is nothing."""
+    """Long content behind a title that opens it; nothing where there is nothing."""
     inside = "".join(html)
     return f"<details><summary>{_shown(title)}</summary>{inside}</details>" if inside else ""
 
 
-def _cells(one: Table, row: tuple[str, ...]) -> str:
-    sides = ("right" if column in one.right else "left" for column in one.columns)
+def _cells(content: Table, row: tuple[str, ...]) -> str:
+    sides = ("right" if column in content.right else "left" for column in content.columns)
     cells = zip(row, sides, strict=True)
     return "".join(f'<td style="text-align: {side}">{_shown(text)}</td>' for text, side in cells)
 

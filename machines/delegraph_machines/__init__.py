@@ -1,4 +1,4 @@
-"""What simulated devices have in common: each module by its own name; NumPy and `delegraph`, never torch.
+"""Common parts of simulated devices: each module by its own name; NumPy and `delegraph`, never torch.
 
 arguments      a call's arguments -> its arrays, checked
 descriptions   a device's TOML file -> frozen dataclasses

@@ -1,4 +1,4 @@
-"""What the last sweep left -> docs/numerics.md.
+"""The cells of the last sweep -> docs/numerics.md.
 
 python -m tests.numerics.page
 """

@@ -32,12 +32,12 @@ def errors_page() -> str:
 def children(kind: type) -> list[type]:
     """The classes of `delegraph.errors` right below one of them, in the order of the file."""
     ours = [getattr(errors, name) for name in errors.__all__]
-    classes = [one for one in ours if isinstance(one, type) and kind in one.__bases__]
-    return sorted(classes, key=lambda one: inspect.getsourcelines(one)[1])
+    classes = [cls for cls in ours if isinstance(cls, type) and kind in cls.__bases__]
+    return sorted(classes, key=lambda cls: inspect.getsourcelines(cls)[1])
 
 
 def meaning(kind: type) -> tuple[str, str]:
-    """What a class says of itself, and what helps; "" if it does not say."""
+    """A class's own words, and what helps; "" if it does not say."""
     text, _, remedy = (inspect.getdoc(kind) or "").partition(REMEDY)
     return text.strip(), " ".join(remedy.split())
 

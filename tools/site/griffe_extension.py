@@ -1,4 +1,4 @@
-"""What mkdocstrings asks of every function that it reads: its docstring with the parameters as a list."""
+"""mkdocstrings asks it of every function that it reads: the docstring with the parameters as a list."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ AROUND: Final = {
     "README.md": "index.md",
     "SECURITY.md": "security.md",
 }
-"""What lies beside docs/ and is a page of the site, by its file."""
+"""Pages of the site that lie beside docs/, by their files."""
 
 _LINK: Final = re.compile(r"(?<=\]\()([^)#:\s]+)((?:#[^)\s]*)?)(?=\))")
 _CODE: Final = re.compile(r"^(```|~~~).*?^\1|`[^`\n]+`", re.MULTILINE | re.DOTALL)

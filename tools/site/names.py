@@ -13,7 +13,7 @@ __all__ = ["anchor", "home", "linked"]
 _CODE: Final = re.compile(
     r"<(a|pre|h[1-6]|autoref)\b.*?</\1>|<code>(?P<text>(?P<name>[A-Za-z_][\w.]*)(?:\([^<]*\))?)</code>", re.DOTALL
 )
-"""What is a link, a heading or a block stays as it is; a name may have arguments behind it."""
+"""Links, headings and blocks stay as they are; a name may have arguments behind it."""
 
 
 def linked(html: str) -> str:

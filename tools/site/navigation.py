@@ -9,7 +9,7 @@ from tools.site.api_page import PUBLIC
 __all__ = ["expanded"]
 
 _MODULES: Final = "reference/*"
-"""What stands for them: whoever makes a module public has nothing to do here."""
+"""The pages that stand for them: whoever makes a module public has nothing to do here."""
 
 
 def expanded(nav: Any) -> Any:

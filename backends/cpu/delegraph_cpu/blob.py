@@ -79,7 +79,7 @@ class UnpackedWeight:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """What it is made of."""
+        """The names of the weights that it is made of."""
         every = (self.packed, self.scale, self.row_scale, self.zero_point)
         return tuple(name for name in every if name is not None)
 

@@ -60,7 +60,7 @@ class NamedWeights:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """What `pack` writes; buffers are views when read."""
+    """The content of a blob, which `pack` writes; buffers are views when read."""
 
     device: str
     rounding: str

@@ -136,8 +136,8 @@ def _quantize(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     for how in asked.values():
         how.shared_buffers.look_for(lowering.programs.values())
     made = {m: quantize_program(m, lowering.programs[m], how) for m, how in asked.items()}
-    done = lowering.with_programs({m: one.program for m, one in made.items()})
-    reports = {m: one.report for m, one in made.items() if one.report is not None}
+    done = lowering.with_programs({m: result.program for m, result in made.items()})
+    reports = {m: result.report for m, result in made.items() if result.report is not None}
     return replace(done, quantized={**lowering.quantized, **reports})
 
 
@@ -153,8 +153,8 @@ def _functional(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     preserved = dict.fromkeys(lowering.config.edge.preserve_ops)
     program = with_flat_calls(with_plain_weights(method, lowering.programs[method], preserved))
     keeps = {
-        name: {**kept_whole(program, one, name), **preserved}
-        for name, one in lowering.partitioners.get(method, {}).items()
+        name: {**kept_whole(program, partitioner, name), **preserved}
+        for name, partitioner in lowering.partitioners.get(method, {}).items()
     }
     functional = functionalize(program, {**any_keeps(keeps.values()), **preserved})
     return replace(lowering.with_programs({method: functional}), keeps={**lowering.keeps, method: keeps})
@@ -198,7 +198,7 @@ def _that_share(partitioners: Mapping[str, Mapping[str, Partitioner]]) -> list[l
     groups: dict[tuple[tuple[str, int], ...], list[str]] = {}
     for method, own in partitioners.items():
         if own:
-            groups.setdefault(tuple((name, id(one)) for name, one in own.items()), []).append(method)
+            groups.setdefault(tuple((name, id(partitioner)) for name, partitioner in own.items()), []).append(method)
     return list(groups.values())
 
 

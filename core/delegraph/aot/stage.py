@@ -30,7 +30,7 @@ __all__ = ["Lowering", "Stage", "StageWatcher"]
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """What flows through the stages; each fills in or replaces what it is there for.
+    """The value that flows through the stages; each fills in or replaces its part.
 
     Mappings are by method; `partitioners` and `keeps` then by the name that reports use. `stages` and `rules` are those
     that plug-ins add. What stands under `emission` belongs to `settings` and to the stages from `passes` on.
@@ -61,7 +61,7 @@ class Lowering:
 
     @property
     def kept_operators(self) -> frozenset[OpOverload]:
-        """What may stand whole for a backend's sake."""
+        """The operators that may stand whole for a backend's sake."""
         return frozenset(op for own in self.keeps.values() for keep in own.values() for op in keep)
 
     def with_programs(self, programs: Mapping[str, ExportedProgram]) -> Lowering:

@@ -1,4 +1,4 @@
-"""What a plug-in implements: one class for each thing, once. No torch; derive from these, or write what fits them.
+"""The classes that plug-ins implement: one for each thing, once. No torch; derive from these, or write what fits them.
 
 An entry-point group, the class that its objects fit, the half that uses it, and what it is there for:
 

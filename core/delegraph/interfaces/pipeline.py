@@ -36,25 +36,25 @@ class PipelineStage(ABC, Generic[Value]):
 
 
 class StageFactory(Protocol):
-    """What stands behind a `delegraph.stages` entry point, whose name is the stage's, as dumps and reports have it."""
+    """The object behind a `delegraph.stages` entry point, whose name is the stage's, as dumps and reports have it."""
 
     def __call__(self, options: Mapping[str, Any], /) -> PipelineStage[Any]:
         """Make a stage. As with `PartitionerFactory`, options may be keyword parameters."""
 
 
 class DialectRule(ABC):
-    """What a program must satisfy from a dialect on: `dialect` is the first that it holds in, "ATen", "functional
+    """A condition that programs must satisfy from a dialect on: `dialect` is the first that it holds in, "ATen", "functional
     ATen", "core ATen" or "edge"."""
 
     dialect: str = "edge"
 
     @abstractmethod
     def check(self, node: Node, kept: Collection[OpOverload]) -> str | None:
-        """What is wrong with a node, or None; `kept` are the operators that stand whole on purpose."""
+        """The reason why a node breaks the rule, or None; `kept` are the operators that stand whole on purpose."""
 
 
 class DialectRuleFactory(Protocol):
-    """What stands behind a `delegraph.dialect_rules` entry point, whose name is the rule's."""
+    """The object behind a `delegraph.dialect_rules` entry point, whose name is the rule's."""
 
     def __call__(self, options: Mapping[str, Any], /) -> DialectRule:
         """Make a rule. As with `PartitionerFactory`, options may be keyword parameters."""

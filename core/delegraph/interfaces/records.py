@@ -18,25 +18,25 @@ _T = TypeVar("_T")
 _Read: TypeAlias = Callable[[Any], Any]
 
 
-def read_record(cls: type[_T], entry: Any, **given: Any) -> _T:
-    """The dataclass `cls` that a JSON object is; fields that are `given` are not in it, and those with a default may be
+def read_record(cls: type[_T], entry: Any, **known: Any) -> _T:
+    """The dataclass `cls` that a JSON object is; fields that are `known` are not in it, and those with a default may be
     missing.
 
     A field is a string, a bool, an integer, a float, a `Size`, an enum's value, a record, a tuple or list of any number
     of these, or one of two. Raises `TypeError`, `ValueError` or `KeyError` for anything else.
     """
     entry = _plain(dict, entry)
-    for name, read, is_optional in _fields(cls, *given):  # type: ignore[arg-type]  # a class is hashable
+    for name, read, is_optional in _fields(cls, *known):  # type: ignore[arg-type]  # a class is hashable
         if not is_optional or name in entry:
-            given[name] = read(entry[name])
-    return cls(**given)
+            known[name] = read(entry[name])
+    return cls(**known)
 
 
 @cache
-def _fields(cls: Any, *given: str) -> tuple[tuple[str, _Read, bool], ...]:
-    """Of each field that is not `given` its name, how it is read, and whether it has a default."""
+def _fields(cls: Any, *known: str) -> tuple[tuple[str, _Read, bool], ...]:
+    """Of each field that is not `known` its name, how it is read, and whether it has a default."""
     kinds = get_type_hints(cls, include_extras=True)
-    read = [field for field in fields(cls) if field.name not in given]
+    read = [field for field in fields(cls) if field.name not in known]
     return tuple((field.name, _reader(kinds[field.name]), field.default is not MISSING) for field in read)
 
 

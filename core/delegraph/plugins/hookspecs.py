@@ -19,7 +19,7 @@ __all__ = ["GROUPS", "Form", "Group", "group_named", "parameters"]
 
 
 class Form(Enum):
-    """What an entry point's object is used as."""
+    """The form in which an entry point's object is used."""
 
     FACTORY = "a callable that makes something of options"
     FUNCTION = "a callable"
@@ -40,13 +40,13 @@ class Group:
     form: Form
     torch_free: bool
     product: Group | None = None
-    """What a factory's result must offer."""
+    """The class that a factory's result must fit."""
     base: str = ""
     """The class to derive from, as authors import it."""
 
     @property
     def title(self) -> str:
-        """What messages call one of its plug-ins: `memory planner`."""
+        """The word for one of its plug-ins in messages: `memory planner`."""
         plural = self.name.removeprefix("delegraph.").replace("_", " ")
         return plural.removesuffix("es" if plural.endswith("sses") else "s")
 

@@ -1,4 +1,4 @@
-"""What a program is: records <-> bytes <-> text. Imports neither torch nor anything of the stages around it.
+"""Programs: records <-> bytes <-> text. Imports neither torch nor anything of the stages around it.
 
 The public names, each imported when it is first used. The other records are in `delegraph.program.schema` and
 `delegraph.program.flat_tensor`, public as they are.

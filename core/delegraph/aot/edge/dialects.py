@@ -1,4 +1,4 @@
-"""What each dialect admits, and the one verifier.
+"""The operators and values that each dialect admits, and the one verifier.
 
 A dialect is a list of rules; a rule looks at one node and answers None or what is wrong. Every dialect holds what the
 one before it holds:
@@ -249,7 +249,7 @@ _EDGE: tuple[Rule, ...] = (
 )
 
 ATEN = Dialect("ATen", _ATEN)
-"""What `torch.export` gives."""
+"""The dialect of programs as `torch.export` gives them."""
 FUNCTIONAL = Dialect("functional ATen", _FUNCTIONAL)
 """ATen, and no operator changes its arguments."""
 CORE_ATEN = Dialect("core ATen", _CORE)

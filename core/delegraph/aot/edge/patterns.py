@@ -114,7 +114,7 @@ class Bindings:
     between: tuple[Node, ...] = ()
 
     def __getitem__(self, name: str) -> Any:
-        """What the capture of that name stands for. Raises KeyError where the pattern has none."""
+        """The argument for which the capture of that name stands. Raises KeyError where the pattern has none."""
         return self.captures[name]
 
     @property

@@ -67,7 +67,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EmissionRequest:
-    """What the caller asked of emission, every name in it looked up.
+    """The caller's wishes for emission, every name in them looked up.
 
     `planners` are by method. `operators` maps the device's kernel libraries to the operators that they have; None: it
     is not to be checked.
@@ -138,7 +138,7 @@ def _shared_states(programs: Mapping[str, ExportedProgram], config: ExecutorchBa
 def built_in_passes(
     config: ExecutorchBackendConfig, method: str, program: ExportedProgram
 ) -> tuple[ExportedProgramPassBase, ...]:
-    """What is done to the program of `method` before it is emitted, in order."""
+    """The passes over the program of `method` before it is emitted, in order."""
     tag = external_tag(config, ResolvedSignature.of(program))
     folding = (ConstantFolding(external_tag=tag),) if config.do_const_prop else ()
     planning = config.memory_planning(method)
@@ -151,7 +151,7 @@ def built_in_passes(
 
 
 def _largest_alignment(planning: MemoryPlanningPass) -> int:
-    """What every tensor's place is a multiple of, in whichever memory it lies."""
+    """Each tensor's place, in whichever memory, is a multiple of so many bytes."""
     memories = planning.hierarchy.memories if planning.hierarchy is not None else ()
     return max(ALIGNMENT, planning.alignment, *(memory.alignment for memory in memories))
 
@@ -163,8 +163,8 @@ def _after_built_in_passes(
     MethodGraph.of_program(name, program)  # refuses what no program file can hold
     program = copy_program(program)
     clear_memory_use(program.graph_module)
-    for node, held in ResolvedSignature.of(program).constants.items():
-        if held.name in shared:
+    for node, tensor in ResolvedSignature.of(program).constants.items():
+        if tensor.name in shared:
             node.meta[SHARED_STATE] = True
     for built_in in passes:
         program = built_in(program).exported_program
@@ -194,12 +194,12 @@ def check_runnable(program: EmittedProgram, request: EmissionRequest) -> None:
 def plan(program: EmittedProgram, request: EmissionRequest) -> PlannedProgram:
     """A place for each tensor. Raises `PluginError` if the planner's answer is unsound."""
     planning = {method.name: request.config.memory_planning(method.name) for method in program.methods}
-    hierarchies = {name: one.hierarchy for name, one in planning.items()}
+    hierarchies = {name: plan.hierarchy for name, plan in planning.items()}
     for hierarchy in hierarchies.values():
         if hierarchy is not None:
             check_patterns((method for method in program.methods if hierarchies[method.name] == hierarchy), hierarchy)
-    described = max((len(one.memories) for one in hierarchies.values() if one is not None), default=1)
-    alignment = max((one.alignment for one in planning.values()), default=1)
+    described = max((len(plan.memories) for plan in hierarchies.values() if plan is not None), default=1)
+    alignment = max((plan.alignment for plan in planning.values()), default=1)
     shared = shared_memory(program.methods, alignment, described)
     plans: list[ExecutionPlan] = []
     memory: dict[str, MemoryReport] = {}

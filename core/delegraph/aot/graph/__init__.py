@@ -1,1 +1,1 @@
-"""What all rooms share: editing a program, its resolved signature, source locations, tensor specs, operator facts."""
+"""Shared by all rooms: editing a program, its resolved signature, source locations, tensor specs, operator facts."""

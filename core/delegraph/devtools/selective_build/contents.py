@@ -220,7 +220,7 @@ def _library_source(library: ChosenLibrary, home: tuple[str, str], attribute: st
 def _package_source(offers: Iterable[Offer], order: OrderOfNames, programs: tuple[str, ...]) -> str:
     fields = ("group", "name", "value", "distribution", "version")
     lines = [
-        '"""What `delegraph select` put together."""',
+        '"""Put together by `delegraph select`."""',
         "",
         f"from {__package__}.deployed import Deployed",
         "from delegraph.plugins.discovery import Offer",

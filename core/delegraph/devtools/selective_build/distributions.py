@@ -67,18 +67,20 @@ class Distributions:
 
     @cached_property
     def _installed(self) -> Mapping[str, Sequence[str]]:
-        editable = [(top, found.metadata["Name"]) for found in metadata.distributions() for top in _editable(found)]
+        editable = [
+            (top, installed.metadata["Name"]) for installed in metadata.distributions() for top in _editable(installed)
+        ]
         return {**{top: [name] for top, name in editable}, **metadata.packages_distributions()}
 
 
-def _editable(found: metadata.Distribution) -> Iterator[str]:
+def _editable(installed: metadata.Distribution) -> Iterator[str]:
     """The packages in the folders that an installation in editable mode (PEP 610) has in a `.pth` file.
 
     Other than files that are copied, they are not in the distribution's RECORD, and not every builder says elsewhere
     what they are called.
     """
-    origin = json.loads(found.read_text("direct_url.json") or "{}")
-    for file in found.files or () if origin.get("dir_info", {}).get("editable") else ():
+    origin = json.loads(installed.read_text("direct_url.json") or "{}")
+    for file in installed.files or () if origin.get("dir_info", {}).get("editable") else ():
         for line in file.read_text().splitlines() if file.suffix == ".pth" else ():
             yield from (path.parent.name for path in Path(line).glob("*/__init__.py"))
 

@@ -1,4 +1,4 @@
-"""What a caller gives -> a method's inputs; a method's outputs -> what the caller gets.
+"""A caller's arguments -> a method's inputs; its outputs -> the caller's arrays.
 
 arguments.py        (args, kwargs) -> flat inputs
 pytree.py           the structure of a model's arguments and results

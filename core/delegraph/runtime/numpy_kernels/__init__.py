@@ -1,4 +1,4 @@
-"""What kernels in NumPy are written with: torch's rules for dtypes and shapes, and calls bound to their arguments.
+"""The means to write kernels in NumPy: torch's rules for dtypes and shapes, and calls bound to their arguments.
 
 prepared.py    a prepared function -> a kernel of a library
 promotion.py   operands -> the dtype that torch computes in, and checks of dtypes

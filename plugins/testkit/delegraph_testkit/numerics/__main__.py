@@ -24,12 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     try:
         claims = Claims.read(args.claims) if args.claims else None
-        found = [s for s in subjects_called(args.name, claims) if s.kind in (Kind.BACKEND, Kind.KERNELS)]
+        subjects = [s for s in subjects_called(args.name, claims) if s.kind in (Kind.BACKEND, Kind.KERNELS)]
     except DelegraphError as error:
         print(error, file=sys.stderr)
         return 2
     failed = False
-    for subject in found:
+    for subject in subjects:
         cells: dict[tuple[str, str], Cell] = {}
         for entry in (name for name in entries() if args.only in name):
             for dtype in args.dtypes:

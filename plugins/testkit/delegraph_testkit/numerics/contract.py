@@ -15,7 +15,7 @@ __all__ = ["breaches"]
 
 
 def breaches(claims: Claims, entry: str, dtype: str, cell: Cell) -> Iterator[str]:
-    """What of a cell differs from torch's without a reason; and reasons for what does not differ."""
+    """Differences of a cell from torch's that have no reason; and reasons for which nothing differs."""
     excused = {row.kind for row in claims.deviations if row.is_of(entry, dtype)}
     for kind, message in cell.deviations.items():
         if kind not in excused:

@@ -85,28 +85,28 @@ def _kinds(actual: Array, expected: Array, slack: Slack, elementwise: bool) -> d
     if expected.dtype.kind == "c":
         return _complex_kinds(actual, expected, slack, elementwise)
     name, info = expected.dtype.name, _finfo(expected.dtype)
-    got, wanted = actual.astype(np.float64), expected.astype(np.float64)
+    got, reference = actual.astype(np.float64), expected.astype(np.float64)
     with np.errstate(all="ignore"):
-        nan = np.isnan(got) != np.isnan(wanted)
-        both = np.isfinite(got) & np.isfinite(wanted)
-        infinite = ~nan & ~both & ~np.isnan(got) & (got != wanted)
-        size = np.abs(wanted)
+        nan = np.isnan(got) != np.isnan(reference)
+        both = np.isfinite(got) & np.isfinite(reference)
+        infinite = ~nan & ~both & ~np.isnan(got) & (got != reference)
+        size = np.abs(reference)
         if not elementwise:
             size = np.maximum(size, np.max(size, where=np.isfinite(size), initial=0.0))
         allowed = ULPS[name] * float(info.eps) * size
-        small = both & (np.abs(got) < float(info.tiny)) & (np.abs(wanted) < float(info.tiny))
-        off = both & ~(np.abs(got - wanted) <= allowed)
+        small = both & (np.abs(got) < float(info.tiny)) & (np.abs(reference) < float(info.tiny))
+        off = both & ~(np.abs(got - reference) <= allowed)
         if off.any():
             more = slack()
             if not elementwise:
                 more = np.where(np.isinf(more), more, more.max(initial=0.0, where=np.isfinite(more)))
-            off &= ~(np.abs(got - wanted) <= allowed + more)
-        zero = both & (got == 0) & (wanted == 0) & (np.signbit(got) != np.signbit(wanted))
+            off &= ~(np.abs(got - reference) <= allowed + more)
+        zero = both & (got == 0) & (reference == 0) & (np.signbit(got) != np.signbit(reference))
     return {
         Kind.NAN: nan,
         Kind.INFINITY: infinite,
         Kind.VALUE: off & ~small,
-        Kind.DENORMAL: off & small & (got != wanted),
+        Kind.DENORMAL: off & small & (got != reference),
         Kind.ZERO: zero,
     }
 
@@ -115,12 +115,12 @@ def _complex_kinds(actual: Array, expected: Array, slack: Slack, elementwise: bo
     """As numbers where both are finite, each part as near as rounding takes the whole; which part of one that is not is
     infinite or NaN, says no standard."""
     finite = np.isfinite(actual) & np.isfinite(expected)
-    got, wanted = (np.where(finite, values, 0) for values in (actual, expected))
+    got, reference = (np.where(finite, values, 0) for values in (actual, expected))
     with np.errstate(all="ignore"):
-        beyond = ~np.isfinite(np.hypot(wanted.real, wanted.imag))  # each part is finite
-        got, wanted = (np.where(beyond, values / 4, values).astype(values.dtype) for values in (got, wanted))
-        whole = np.hypot(wanted.real, wanted.imag)
-        apart = np.hypot(got.real - wanted.real, got.imag - wanted.imag)
+        beyond = ~np.isfinite(np.hypot(reference.real, reference.imag))  # each part is finite
+        got, reference = (np.where(beyond, values / 4, values).astype(values.dtype) for values in (got, reference))
+        whole = np.hypot(reference.real, reference.imag)
+        apart = np.hypot(got.real - reference.real, got.imag - reference.imag)
     near = whole + apart.astype(whole.dtype)
     kinds = _kinds(near, whole, slack, elementwise)
     return {**kinds, Kind.NAN: np.isfinite(actual) != np.isfinite(expected)}

@@ -18,7 +18,7 @@ DTYPES: Final = (
     *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
 )
-"""What operators are swept on, as far as torch's kernels for the CPU take them."""
+"""Operators are swept on these, as far as torch's kernels for the CPU take them."""
 
 _POWERS: Final = (24, 31, 32, 53)
 """From here on float32 skips integers, int32 and uint32 end, float64 skips integers."""

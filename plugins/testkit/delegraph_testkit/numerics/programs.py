@@ -246,7 +246,7 @@ def _data(entry: str, info: Any, dtype: torch.dtype, index: int, sample: Any) ->
         others = _samples(info, other)
         if index < len(others) and [t.shape for t in _tensors(others[index])] == [t.shape for t in _tensors(sample)]:
             pairs = zip(_tensors(sample), _tensors(others[index]), strict=True)
-            return [i for i, (one, another) in enumerate(pairs) if one.dtype != another.dtype and i not in kept]
+            return [i for i, (tensor, another) in enumerate(pairs) if tensor.dtype != another.dtype and i not in kept]
     floats = [
         i for i, t in enumerate(_tensors(sample)) if t.is_floating_point() or t.is_complex() or t.dtype == torch.bool
     ]

@@ -84,10 +84,10 @@ def _reasons(claims: Claims) -> Iterator[str]:
 
 
 def _breaches(claims: Claims, cells: Cells) -> Iterator[str]:
-    found = [told for (entry, dtype), cell in cells.items() for told in breaches(claims, entry, dtype, cell)]
-    if found:
+    faults = [told for (entry, dtype), cell in cells.items() for told in breaches(claims, entry, dtype, cell)]
+    if faults:
         yield from ("", "Without a reason, and so at fault:", "")
-        yield from (f"- {_escaped(told)}" for told in found)
+        yield from (f"- {_escaped(told)}" for told in faults)
 
 
 def _left_open() -> Iterator[str]:

@@ -34,7 +34,7 @@ __all__ = ["Cell", "sweep"]
 
 @dataclass(slots=True)
 class Cell:
-    """What came of an operator in a dtype. `compared` are calls; `deviations` have the first of each kind, in words;
+    """The outcome for an operator in a dtype. `compared` are calls; `deviations` have the first of each kind, in words;
     `declined` are reasons, `open` is why nothing is compared."""
 
     compared: int = 0

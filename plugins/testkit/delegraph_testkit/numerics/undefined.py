@@ -1,4 +1,4 @@
-"""What torch itself leaves open, in words: such operands and results are not compared."""
+"""Operands and results that torch itself leaves open, which are not compared, each with the reason in words."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def _factor(node: Node, constants: Constants) -> float:
 
 
 def _of_each_head(node: Any) -> Node | None:
-    """What `node`, of shape (batch, heads, rows, 1), repeats: a number for each head."""
+    """The number for each head that `node`, of shape (batch, heads, rows, 1), repeats; None: it repeats none."""
     heads = _sizes(node)[1:2]
     if node.target == aten("expand_copy"):
         node = node.args[0]

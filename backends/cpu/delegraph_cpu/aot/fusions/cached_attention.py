@@ -156,9 +156,9 @@ def cached_attentions(graph: Graph, signature: ResolvedSignature) -> Iterator[Ca
     written = {write_back.source: write_back.target for write_back in signature.write_backs}
     for node in graph.nodes:
         attention = attention_of(node, constants)
-        found = None if attention is None else _match(attention, written, constants)
-        if found is not None:
-            yield found
+        cached = None if attention is None else _match(attention, written, constants)
+        if cached is not None:
+            yield cached
 
 
 def _match(attention: Attention, written: Mapping[Node, Node], constants: Constants) -> CachedAttention | None:
@@ -198,7 +198,7 @@ _WRITES: Final = frozenset({aten("index_put"), aten("index_copy"), aten("slice_s
 
 
 _ROTATED_SIZE = 16
-"""What the size of a head, and of the part that is rotated, is a multiple of where the operator rotates; else of 8."""
+"""Where the operator rotates, the sizes of a head and of the rotated part are multiples of this; else of 8."""
 
 
 def _put_behind(

@@ -41,8 +41,8 @@ class _Limit:
 
 
 def mask_of(node: Node, constants: Constants) -> Mask | None:
-    """What a mask (…, rows, columns) says, of bools or what these add to the scores, if it looks back from each row;
-    None: something else."""
+    """A mask (…, rows, columns) that looks back from each row, of bools or of numbers that are added to scores; None of
+    another mask."""
     limits = [_limit(condition, negated, constants) for condition, negated in _conditions(node, constants)]
     upper = [limit.border for limit in limits if limit is not None and not limit.above]
     lower = [limit.border for limit in limits if limit is not None and limit.above]
@@ -70,18 +70,18 @@ def hidden_by(bias: Node, constants: Constants) -> tuple[Node, bool] | None:
 
 
 _HIDDEN: Final = -1e9
-"""What hides a place from any scores there are, at most."""
+"""A number that is added to a score and is no larger hides the place."""
 
 
 # ---- what has to hold ---------------------------------------------------------------------------------------------
 
 
 def _conditions(node: Node, constants: Constants, negated: bool = False) -> Iterator[tuple[Node, bool]]:
-    """What all has to hold, or with True beside it must not, without what always does."""
+    """The conditions that all have to hold, or with True beside it must not, without those that always do."""
     node = _in_front(node)
-    found = hidden_by(node, constants)
-    if found is not None:
-        yield from _conditions(found[0], constants, negated != found[1])
+    hidden = hidden_by(node, constants)
+    if hidden is not None:
+        yield from _conditions(hidden[0], constants, negated != hidden[1])
     elif node.target in _NOT:
         yield from _conditions(node.args[0], constants, not negated)  # type: ignore[arg-type]
     elif node.target in (_OR if negated else _AND):
@@ -97,7 +97,7 @@ _OR: Final = frozenset({aten("logical_or"), aten("bitwise_or.Tensor")})
 
 
 def _in_front(node: Node) -> Node:
-    """What `node` copies, repeats or shows with more dims, its last two being the same."""
+    """The node that `node` copies, repeats or shows with more dims, the last two being the same."""
     while node.target in _SHOWING and isinstance(source := node.args[0], Node) and _matrix(source) == _matrix(node):
         node = source
     return node
@@ -116,7 +116,7 @@ def _matrix(node: Node) -> tuple[int | str, ...]:
 
 
 def _limit(node: Node, negated: bool, constants: Constants) -> _Limit | None:
-    """What a comparison of columns and rows lets each row see, or the rows of a triangle."""
+    """The columns that a comparison with rows, or a triangle, lets each row see."""
     compared = _COMPARISONS.get(node.target)  # type: ignore[call-overload]
     if compared is None:
         return None if negated else _rows_of_a_triangle(node, constants)
@@ -140,7 +140,7 @@ _LIMITS: Final = {"le": (False, 0), "lt": (False, -1), "gt": (True, 0), "ge": (T
 
 
 def _sides(node: Node, constants: Constants) -> tuple[Positions | None, Positions | None]:
-    """What is compared; of `a - b < n` a and b + n."""
+    """Both sides of a comparison; of `a - b < n` a and b + n."""
     left, right = node.args[:2]
     for difference, number, swapped in ((left, right, False), (right, left, True)):
         by = positions_of(number, constants.tensors)

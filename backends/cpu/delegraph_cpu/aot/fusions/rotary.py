@@ -54,15 +54,15 @@ class Rotation:
     sin: NDArray[np.float32]
     interleaved: bool
 
-    def is_like(self, other: Rotation) -> bool:
+    def is_like(self, twin: Rotation) -> bool:
         """Whether both rotate the same elements by the same angles."""
-        same_tables = np.array_equal(self.cos, other.cos) and np.array_equal(self.sin, other.sin)
-        return same_tables and self.interleaved == other.interleaved
+        same_tables = np.array_equal(self.cos, twin.cos) and np.array_equal(self.sin, twin.sin)
+        return same_tables and self.interleaved == twin.interleaved
 
 
 def rotation_of(node: Node, positions: Positions, count: int, constants: Constants) -> Rotation | None:
-    """What `node`, of shape (batch, heads, length, size), rotates, row i by the place `positions` + i, of which there
-    are `count`; None if it is not a rotation, or by other places."""
+    """`node`, of shape (batch, heads, length, size), as a rotation of row i by the place `positions` + i, of
+    which there are `count`; None if it is none, or one by other places."""
     source, rotated = _parts(node)
     for turn in turns_of(rotated):
         if source is not None and turn.x is not source and slice_of(turn.x, source) != (0, int(shape_of(turn.x)[-1])):
@@ -165,7 +165,7 @@ def doubled_from(node: Node) -> Node | None:
 def _angle_table(
     turn: Turn, angle: Node, positions: Positions, count: int, constants: Constants
 ) -> NDArray[np.float32] | None:
-    """What `angle`, of shape (1, 1, length, size), is at each place, each angle once."""
+    """The values of `angle`, of shape (1, 1, length, size), at each place, each angle once."""
     values = _Table(positions, count, constants).of(angle)
     if values is None or values.dtype != torch.float32 or tuple(values.shape[:-2]) not in ((1, 1), (1,), ()):
         return None
@@ -174,8 +174,8 @@ def _angle_table(
     table = values.reshape(count, values.shape[-1]).numpy()
     if turn.once:
         return table
-    one, other = (table[:, ::2], table[:, 1::2]) if turn.interleaved else np.array_split(table, 2, axis=1)
-    return np.ascontiguousarray(one) if np.array_equal(one, other) else None
+    half, twin = (table[:, ::2], table[:, 1::2]) if turn.interleaved else np.array_split(table, 2, axis=1)
+    return np.ascontiguousarray(half) if np.array_equal(half, twin) else None
 
 
 class _Table:

@@ -53,8 +53,8 @@ def _producer(value: ir.Value | None) -> ir.Node | None:
 def _is_sum_of_equals(node: ir.Node, shape_of: Callable[[ir.Value], Sequence[int | str] | None]) -> bool:
     if node.op_type != "Add":
         return False
-    one, other = (None if value is None else shape_of(value) for value in node.inputs)
-    return one is not None and one == other and len(one) in _RANKS
+    left, right = (None if value is None else shape_of(value) for value in node.inputs)
+    return left is not None and left == right and len(left) in _RANKS
 
 
 def _joined(addition: ir.Node, norm: ir.Node) -> ir.Node:

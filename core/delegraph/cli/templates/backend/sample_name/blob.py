@@ -1,4 +1,4 @@
-"""What both halves know: a program for the device <-> the bytes of a blob. No torch.
+"""Known to both halves: a program for the device <-> the bytes of a blob. No torch.
 
 Values are registers, numbered as they come; constants are float32, each a section of the blob, called by its register.
 A weight that several programs of a file have lies in it once, beside them, and goes by a key.
@@ -22,7 +22,7 @@ FORMAT = BlobFormat(BACKEND_ID, "sample-name", versions=(1,))
 PRECISIONS = ("float32", "float64")
 
 ARITY = {"add": 2, "mul": 2, "relu": 1, "tanh": 1, "linear": 3}
-"""What the device can do, and of how many registers."""
+"""The operations of the device, and of how many registers each is."""
 
 
 @dataclass

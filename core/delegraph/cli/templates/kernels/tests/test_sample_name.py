@@ -10,7 +10,7 @@ from delegraph.errors import InvalidArgument
 
 
 class Context:
-    """What the runtime hands to a kernel: here shapes are right already."""
+    """The runtime's services for a kernel: here shapes are right already."""
 
     def resize(self, out, shape):
         assert out.shape == shape

@@ -1,4 +1,4 @@
-"""What is taken, and what is taken back."""
+"""The calls that are taken, and those that are taken back."""
 
 import pytest
 import torch

@@ -42,7 +42,7 @@ class SampleNameQuantizer:
 
 def sample_name_quantizer(*, recipe: str = "int8") -> SampleNameQuantizer:
     """Users write `quantizers=["sample_name"]` or `"sample_name{recipe=int8_per_tensor}"`."""
-    wanted = recipe_named(recipe)
-    if wanted.activation_bits is None or wanted.weight_bits != 8 or wanted.dynamic:
+    chosen = recipe_named(recipe)
+    if chosen.activation_bits is None or chosen.weight_bits != 8 or chosen.dynamic:
         raise LoweringError(f"quantizer 'sample_name' quantizes values and weights to 8 bits, and has no {recipe!r}")
-    return SampleNameQuantizer(wanted)
+    return SampleNameQuantizer(chosen)

@@ -1,4 +1,4 @@
-"""What is quantized, and which recipes there are."""
+"""The calls that are quantized, and the recipes that there are."""
 
 import pytest
 import torch
