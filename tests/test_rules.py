@@ -205,7 +205,7 @@ PUBLIC = {"wanted of cut_attention", *(f"held of {hook}" for hook in ("external"
 
 
 def sources() -> Iterator[Path]:
-    """Every module of the distributions, but delegraph-executorch's, which has an issue of its own, and of the tools."""
+    """Every module of the distributions and the tools; delegraph-executorch's have an issue of their own."""
     for folder in (d.package for d in DISTRIBUTIONS if d.name != "delegraph-executorch"):
         yield from folder.rglob("*.py")
     yield from (ROOT / "tools").rglob("*.py")

@@ -43,8 +43,8 @@ class StageFactory(Protocol):
 
 
 class DialectRule(ABC):
-    """A condition that programs must satisfy from a dialect on: `dialect` is the first that it holds in, "ATen", "functional
-    ATen", "core ATen" or "edge"."""
+    """A condition that programs must satisfy from a dialect on: `dialect` is the first that it holds in, "ATen",
+    "functional ATen", "core ATen" or "edge"."""
 
     dialect: str = "edge"
 
