@@ -196,7 +196,7 @@ def _fields(one: FeatureMap) -> Sequence[Any]:
 def test_inputs_and_outputs_lie_in_memories(changes: dict[str, Any]) -> None:
     builder = Builder()
     blob = builder.blob([], [replace(builder.map((1, 2, 3, 4)), **changes)], [])
-    with pytest.raises(DelegateInvalidCompatibility, match="lies in no memory"):
+    with pytest.raises(DelegateInvalidCompatibility, match=r"lies in no memory|expected a size, not -1"):
         NpuBackend().init(BackendInitContext("forward"), blob, ())
 
 
