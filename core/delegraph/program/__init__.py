@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from delegraph.program.memory_maps import MemoryMap, memory_map
     from delegraph.program.raw_tables import read_tables, write_tables
+    from delegraph.program.read_text import from_text
     from delegraph.program.schema import Program, ScalarType
     from delegraph.program.segment_source import SegmentSource
     from delegraph.program.serialize import SerializationConfig, serialize_program, write_program
@@ -42,6 +43,7 @@ __all__ = [
     "SerializationConfig",
     "deserialize_flat_tensor",
     "deserialize_program",
+    "from_text",
     "memory_map",
     "nbytes",
     "numpy_dtype",
@@ -72,6 +74,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "delegraph.program.memory_maps": ("MemoryMap", "memory_map"),
         "delegraph.program.raw_tables": ("read_tables", "write_tables"),
+        "delegraph.program.read_text": ("from_text",),
         "delegraph.program.schema": ("Program", "ScalarType"),
         "delegraph.program.segment_source": ("SegmentSource",),
         "delegraph.program.serialize": ("SerializationConfig", "serialize_program", "write_program"),

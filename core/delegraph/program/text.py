@@ -11,7 +11,7 @@
       chain 0
         0: aten::add.out(%0, %1, %2, %3, %3)
 
-The text depends on the program alone and is meant for eyes and diffs: nothing reads it back.
+The text depends on the program alone. `read_text.py` reads it back.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from delegraph.aot.quantize.reexport import exported_again
+from delegraph.aot.quantize.weights.reexport import exported_again
 from torch import nn
 from torch.export import ExportedProgram
 

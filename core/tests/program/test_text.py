@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
-from delegraph.program import to_text
+import pytest
+
+from delegraph.errors import InvalidArgument
+from delegraph.program import deserialize_program, from_text, serialize_program, to_text
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout
 from delegraph.program.schema import (
     AllocationDetails,
@@ -109,3 +113,31 @@ def test_a_repr_counts_bytes_and_shows_none(sample: Program) -> None:
 
 def test_a_repr_escapes_names_from_strangers() -> None:
     assert "'\\x1b[2J'" in repr(Program((ExecutionPlan("\x1b[2J", (), (), (), ()),)))
+
+
+# ---- and back --------------------------------------------------------------------------------------
+
+GOLDEN = sorted((Path(__file__).parents[3] / "tests" / "golden").glob("*.txt"))
+
+
+def test_a_text_is_read_back() -> None:
+    assert to_text(from_text(SAMPLE)) == SAMPLE
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_what_lowering_emits_is_read_back(path: Path) -> None:
+    """Each golden program, by way of the bytes of a file as well: what is read is sound."""
+    text = path.read_text("utf-8").partition("\n\n")[2]
+    program = from_text(text)
+    assert to_text(program) == text
+    assert to_text(deserialize_program(serialize_program(program))) == text
+
+
+LINES = ["  %0 = tensr float [2]", "  %0 = tensor quaternion [2]", "  chain 0\n    0: aten::add.out", "blob: 4"]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_that_is_none_is_named(line: str) -> None:
+    head = "program version 0\n" if line.startswith("blob") else "program version 0\n\nmethod forward\n  inputs\n"
+    with pytest.raises(InvalidArgument, match=r"line \d: .* is no line of a program's text"):
+        from_text(f"{head}{line}\n")
