@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from delegraph.cli.timing import Timing
     from delegraph.devtools import BundledProgram, CaseResult
     from delegraph.devtools.bundled_program.cases import BundledValue
-    from delegraph.runtime import Runtime
+    from delegraph.runtime import Limits, Runtime
     from delegraph.runtime.resolution.backend_options import BackendOptions
     from delegraph.tables import Table
 
@@ -31,9 +31,8 @@ def is_bundled(path: str) -> bool:
     return source.size() >= 8 and bytes(source.load(4, 4)) == BUNDLED_IDENTIFIER
 
 
-def verify(args: argparse.Namespace) -> int:
+def verify(args: argparse.Namespace, limits: Limits) -> int:
     """Run the cases, tell how they went; returns the exit code: 1 if one failed or gave something else."""
-    from delegraph.cli.run import limits
     from delegraph.devtools import load_bundled_program, verify_bundled_program
     from delegraph.devtools.bundled_program.verify import ATOL, RTOL
     from delegraph.runtime import Runtime
@@ -42,7 +41,7 @@ def verify(args: argparse.Namespace) -> int:
         raise argparse.ArgumentError(None, "--warmup has no use without --repeat: of a .bpte nothing is timed else")
     bundled = load_bundled_program(args.program)
     options = backend_options.parsed(args.backend_options)
-    runtime = Runtime(kernels=kernel_order.kernel_order(args.kernels), limits=limits(args))
+    runtime = Runtime(kernels=kernel_order.kernel_order(args.kernels), limits=limits)
     results = verify_bundled_program(
         bundled,
         rtol=RTOL if args.rtol is None else args.rtol,

@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     if is_bundled(args.program):
         _refuse(args, ("inputs", "seed", "shape", "output", "output_dir", "trace"), "it brings its inputs")
         _refuse(args, ("json_file",), "--json prints how its cases went")
-        return verify(args)
+        return verify(args, limits(args))
     _refuse(args, ("rtol", "atol"), "they are for the expected outputs of a .bpte")
     return _measure(args)
 

@@ -243,8 +243,12 @@ class PluginRegistry:
         if self._tools is None and self.offers("plugins"):
             from delegraph.plugins.tools import load_tools
 
-            self._tools = load_tools(self)
+            self._tools = load_tools(self._load_tools)
         return self._tools
+
+    def _load_tools(self) -> tuple[Mapping[Offer, Any], Sequence[PluginError]]:
+        loaded, broken = self.load_all("plugins")
+        return {self.find("plugins", name): tool for name, tool in loaded.items()}, broken
 
     def _offer_of(self, group: str, plugin: Any) -> Offer:
         known = {id(obj): offer for offer, obj in dict(self._loaded).items()}

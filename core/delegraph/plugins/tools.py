@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import isgeneratorfunction
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pluggy
 
 from delegraph.interfaces.tool import WRAPPABLE
 from delegraph.plugins.discovery import Offer, did_you_mean
 from delegraph.plugins.hookspecs import GROUPS, parameters
-
-if TYPE_CHECKING:
-    from delegraph.plugins.registry import PluginRegistry
 
 __all__ = ["PluginWarning", "Tools", "hookimpl", "load_tools", "tool_violations"]
 
@@ -147,8 +144,8 @@ class Tools:
 _building = threading.local()
 
 
-def load_tools(registry: PluginRegistry) -> Tools | None:
-    """Every tool of `registry` that loads; one that does not is reported by a `PluginWarning`.
+def load_tools(load: Callable[[], tuple[Mapping[Offer, Any], Iterable[Exception]]]) -> Tools | None:
+    """The tools that `load` gives beside errors, each of which is reported by a `PluginWarning`.
 
     None while this thread is at it already: a tool that uses the registry as it is imported meets no tools.
     """
@@ -156,9 +153,9 @@ def load_tools(registry: PluginRegistry) -> Tools | None:
         return None
     _building.active = True
     try:
-        loaded, broken = registry.load_all("plugins")
+        tools, broken = load()
     finally:
         _building.active = False
     for error in broken:
         warnings.warn(f"going on without a tool: {error}", PluginWarning, stacklevel=5)
-    return Tools({registry.find("plugins", name): tool for name, tool in loaded.items()})
+    return Tools(tools)

@@ -258,7 +258,7 @@ class Module:
 
         The methods are loaded for it. Raises what loading raises.
         """
-        return joined_state({name: self[name].method for name in self.methods})
+        return joined_state({name: self[name].method.state for name in self.methods})
 
     def session(self, method: str | None = None) -> Module:
         """Another session over the same program, its state as it is at first. Calling it calls `method`, or the method

@@ -23,7 +23,6 @@ from delegraph.runtime.values.values import Array, byte_strides
 if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData
     from delegraph.program.schema import Buffer
-    from delegraph.runtime.method import Method
 
 Result = TypeVar("Result")
 
@@ -178,18 +177,18 @@ class State(Mapping[str, Array]):
 _NONE = "the model changes no buffer, or it was lowered without emit_mutable_buffer_names (ExecuTorch's default)"
 
 
-def joined_state(methods: Mapping[str, Method]) -> State:
-    """The buffers of several loaded methods: by name, and by `method/name` where methods each have their own."""
+def joined_state(states: Mapping[str, State]) -> State:
+    """The buffers of several loaded methods, by name, and by `method/name` where methods each have their own."""
     owners: dict[str, dict[int, tuple[str, StateBuffer]]] = {}
-    for method_name, method in methods.items():
-        for name, buffer in method.state.buffers.items():
+    for method_name, state in states.items():
+        for name, buffer in state.buffers.items():
             owners.setdefault(name, {}).setdefault(id(buffer), (method_name, buffer))
     joined = {
         name if len(owning) == 1 else f"{method_name}/{name}": buffer
         for name, owning in owners.items()
         for method_name, buffer in owning.values()
     }
-    return State(joined, [alone for method in methods.values() for alone in method.state.guards])
+    return State(joined, [alone for state in states.values() for alone in state.guards])
 
 
 # ---- values ----------------------------------------------------------------------------------------

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from delegraph.aot.quantize.weights.reexport import exported_again
 from torch import nn
 from torch.export import ExportedProgram
 
 import delegraph
 from delegraph import ExecutorchBackendConfig, LoweringConfig
 from delegraph.aot import DelegateMappingBuilder, ETRecord
+from delegraph.aot.quantize.weights.reexport import exported_again
 from delegraph.errors import LoweringError, PreprocessError
 
 X = torch.randn(2)
