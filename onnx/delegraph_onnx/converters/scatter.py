@@ -17,7 +17,7 @@ from delegraph_onnx.converters.indexing import numbered, places, stacked
 from delegraph_onnx.converters.not_a_number import has_nan
 from delegraph_onnx.converters.pointwise import select_where
 from delegraph_onnx.converters.table import convert_with, has_dims
-from delegraph_onnx.dtypes import INDICES, INT64_MAX, NUMBERS, NUMBERS_OR_BOOL
+from delegraph_onnx.dtypes import INDICES, INT64_MAX, NARROW, NUMBERS, NUMBERS_OR_BOOL
 from delegraph_onnx.graph_builder import GraphBuilder, Scalar, Size, TensorLike
 from delegraph_onnx.node_facts import are_known, dtype_of, rank_of, same_sizes, shape_of
 
@@ -250,7 +250,15 @@ def _neutral(reduce: str, dtype: torch.dtype) -> Scalar:
     return lowest if reduce == "amax" else highest
 
 
-@convert_with("scatter_reduce.two", dtypes=NUMBERS, check=has_dims)
+def _reducible(
+    node: Node, self: Node, dim: int, index: Node, src: Node, reduce: str, include_self: bool = True
+) -> str | None:
+    if reduce == "mean" and dtype_of(node) in NARROW:
+        return "the mean of integers of 8 or 16 bits, whose sum wraps before it is divided"
+    return has_dims(node, self, dim)
+
+
+@convert_with("scatter_reduce.two", dtypes=NUMBERS, check=_reducible)
 def scatter_reduce(
     g: GraphBuilder, node: Node, self: Node, dim: int, index: Node, src: Node, reduce: str, include_self: bool
 ) -> ir.Value:

@@ -13,6 +13,8 @@ from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import function_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import (
+    FLOAT64,
+    INT64,
     DType,
     check_result,
     check_same_dtype,
@@ -124,11 +126,36 @@ def _interpolation_call(
     check_same_dtype(out, "out", input, "input")
     out = context.resize(out, (*input.shape[:2], *size))
     compute = compute_type(float_type(input.dtype))
-    taps = [
-        taps_of(Resize(*sizes, align_corners), compute) for sizes in zip(input.shape[2:], size, factors, strict=True)
-    ]
+    if input.dtype == np.uint8 and taps_of in _ANTIALIASED:
+        weighed = [_fixed(taps) for taps in _taps(taps_of, input, size, align_corners, factors, FLOAT64)]
+        return function_call(context, partial(_weigh_bytes, weighed), (input,), out, INT64)
+    taps = _taps(taps_of, input, size, align_corners, factors, compute)
     finish = partial(_saturate, np.iinfo(input.dtype)) if is_integral(input.dtype) else None
     return function_call(context, partial(_weigh_all, finish, taps), (input,), out, compute)
+
+
+def _taps(
+    taps_of: TapsOf, input: Array, size: Shape, align_corners: bool, factors: Factors, compute: DType
+) -> list[Taps]:
+    axes = zip(input.shape[2:], size, factors, strict=True)
+    return [taps_of(Resize(*axis, align_corners), compute) for axis in axes]
+
+
+def _fixed(taps: Taps) -> tuple[Array, Array, int]:
+    """Weights as torch has them for bytes: integers of 16 bits with as many places behind the point as the largest has
+    room for (`_compute_index_ranges_int16_weights` of its `UpSampleKernel.cpp`)."""
+    places, weights = taps
+    largest = float(weights.max())
+    bits = next((bits for bits in range(22) if int(0.5 + largest * 2 ** (bits + 1)) >= 2**15), 22)
+    scaled = weights * 2.0**bits
+    return places, np.trunc(scaled + np.copysign(0.5, scaled)).astype(np.int64), bits
+
+
+def _weigh_bytes(taps: Sequence[tuple[Array, Array, int]], x: Array, out: Array) -> None:
+    """The last axis first; between the axes lie bytes again, halves rounded up."""
+    for axis, (places, weights, bits) in reversed(list(enumerate(taps, 2))):
+        x = np.clip((_weigh(x, (places, weights), axis) + (1 << bits >> 1)) >> bits, 0, 255)
+    np.copyto(out, x, casting="unsafe")
 
 
 def _saturate(limits: np.iinfo[Any], x: Array) -> None:
@@ -167,14 +194,16 @@ def _upsample(
     return _interpolation_call(taps_of, context, self, output_size, align_corners, scales, out)
 
 
+_ANTIALIASED: Final = [partial(antialiased_taps, filter) for filter in (TRIANGLE, CUBIC, LANCZOS)]
+
 _INTERPOLATIONS: Final[dict[str, TapsOf]] = {
     "aten::upsample_linear1d.out": linear_taps,
     "aten::upsample_bilinear2d.out": linear_taps,
     "aten::upsample_trilinear3d.out": linear_taps,
     "aten::upsample_bicubic2d.out": cubic_taps,
-    "aten::_upsample_bilinear2d_aa.out": partial(antialiased_taps, TRIANGLE),
-    "aten::_upsample_bicubic2d_aa.out": partial(antialiased_taps, CUBIC),
-    "aten::_upsample_lanczos2d_aa.out": partial(antialiased_taps, LANCZOS),
+    "aten::_upsample_bilinear2d_aa.out": _ANTIALIASED[0],
+    "aten::_upsample_bicubic2d_aa.out": _ANTIALIASED[1],
+    "aten::_upsample_lanczos2d_aa.out": _ANTIALIASED[2],
 }
 
 for _op, _taps_of in _INTERPOLATIONS.items():

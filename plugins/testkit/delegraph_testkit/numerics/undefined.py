@@ -86,7 +86,7 @@ UNDEFINED: Final = (
     Undefined(("gcd", "lcm"), _no_magnitude, "the least integer has no magnitude"),
     Undefined(
         ("polygamma *", "special.polygamma *"),
-        lambda operands: (operands[0] <= 0) & (operands[0] == operands[0].floor()),
+        lambda operands: (operands[0] <= 0) & (operands[0] == operands[0].double().floor()),
         "a pole, for which torch divides by the sine of a rounded multiple of pi",
     ),
 )
