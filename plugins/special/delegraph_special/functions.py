@@ -38,9 +38,15 @@ def _lgamma(sp: ModuleType, x: Array) -> Array:
     return np.where(np.isneginf(x), np.inf, values)
 
 
-def _incomplete_gamma(name: str, of_infinite: float) -> Function:
-    """SciPy's function `name`; `of_infinite` parameters beside NaN, as in torch."""
-    return lambda sp, a, x: np.where(np.isposinf(a) & np.isnan(x), of_infinite, getattr(sp, name)(a, x))
+def _incomplete_gamma(name: str, at_zero: float) -> Function:
+    """SciPy's function `name`. As torch, which asks for these first: `at_zero` also for NaN beside an infinite parameter,
+    and for a parameter of NaN beside 0."""
+
+    def function(sp: ModuleType, a: Array, x: Array) -> Array:
+        asked_first = (np.isposinf(a) & np.isnan(x)) | (np.isnan(a) & (x == 0))
+        return np.where(asked_first, at_zero, getattr(sp, name)(a, x))
+
+    return function
 
 
 def _spherical_j0(sp: ModuleType, x: Array) -> Array:

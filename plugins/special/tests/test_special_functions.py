@@ -176,7 +176,9 @@ def test_zeta_as_in_torch(oracle: Oracle) -> None:
 def test_incomplete_gamma_edges_as_in_torch(oracle: Oracle, op: str, dtype: torch.dtype) -> None:
     values = torch.tensor([0.0, -1.0, 0.5, 1.0, 30.0, 250.0, inf], dtype=dtype)
     oracle.check(op, values[:, None], values)
-    oracle.check(op, torch.tensor([nan, 2.0, nan, inf], dtype=dtype), torch.tensor([1.0, nan, nan, nan], dtype=dtype))
+    oracle.check(
+        op, torch.tensor([nan, 2.0, nan, inf, nan], dtype=dtype), torch.tensor([1.0, nan, nan, nan, 0.0], dtype=dtype)
+    )
 
 
 # ---- orthogonal polynomials --------------------------------------------------------------------------

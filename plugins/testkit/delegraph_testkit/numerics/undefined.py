@@ -174,7 +174,11 @@ OPEN: Final = (
         "which terms of a Fourier transform are multiplied at all depends on its factors",
     ),
     Open(("special.xlog1py",), (Kind.ZERO,), "torch's kernel gives a product of zeros a sign, its decomposition none"),
-    Open(("special.zeta",), (Kind.NAN,), "terms that all are 0 torch divides by their sum"),
+    Open(
+        ("special.zeta", "polygamma *", "special.polygamma *"),
+        (Kind.NAN,),
+        "terms that all are 0 torch divides by their sum",
+    ),
     Open(("mode", "unique"), (Kind.NAN, Kind.INTEGER, Kind.FORM), "torch sorts by comparisons, which NaN breaks"),
 )
 """Which of several results torch gives hangs on what it does not promise."""
