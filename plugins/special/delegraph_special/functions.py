@@ -39,8 +39,8 @@ def _lgamma(sp: ModuleType, x: Array) -> Array:
 
 
 def _incomplete_gamma(name: str, at_zero: float) -> Function:
-    """SciPy's function `name`. As torch, which asks for these first: `at_zero` also for NaN beside an infinite parameter,
-    and for a parameter of NaN beside 0."""
+    """SciPy's function `name`. As in torch, which asks for these first, `at_zero` is its value also for NaN beside an
+    infinite parameter, and for a parameter of NaN beside 0."""
 
     def function(sp: ModuleType, a: Array, x: Array) -> Array:
         asked_first = (np.isposinf(a) & np.isnan(x)) | (np.isnan(a) & (x == 0))
