@@ -72,6 +72,8 @@ def _by_dtype(cells: Cells) -> Iterator[str]:
     yield f"| --- |{' ---: |' * len(dtypes)}"
     for outcome in _OUTCOMES:
         yield f"| {outcome} | {' | '.join(str(counts[dtype, outcome] or '·') for dtype in dtypes)} |"
+    swept = Counter(dtype for _, dtype in cells)
+    yield f"| swept | {' | '.join(str(swept[dtype]) for dtype in dtypes)} |"
 
 
 def _reasons(claims: Claims) -> Iterator[str]:
