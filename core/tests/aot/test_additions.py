@@ -121,7 +121,7 @@ def test_a_stage_changes_what_flows(place: str, plugins: PluginRegistry) -> None
     given = f"tanh{{{place}}}" if place.startswith("after") else f"tanh{{after='',{place}}}"
     made = lowered(plugins, given)
     expected = X.tanh() + X.sigmoid()
-    np.testing.assert_allclose(delegraph.load(bytes(made))(X.numpy()), expected, rtol=1e-6)
+    np.testing.assert_allclose(delegraph.load(bytes(made))(X.numpy()), expected, rtol=1e-6, atol=1e-6)  # terms near 1
     nodes = [node.target for node in made.edge.exported_program().graph.nodes]
     assert (aten.tanh.default in nodes) == (place != "before=passes")
 

@@ -63,7 +63,7 @@ def test_a_copy_of_a_lowered_program_is_its_own() -> None:
     (sin,) = (node for node in graph.nodes if node.target == torch.ops.aten.sin.default)
     sin.target = torch.ops.aten.cos.default
     copy.exported_program().graph_module.recompile()
-    x = torch.randn(2, 4)
+    x = torch.randn(2, 4) / 10  # asin undoes sin up to pi / 2
     relu = torch.asin(manager.exported_program().module()(x))
     torch.testing.assert_close(copy.exported_program().module()(x), torch.cos(relu))
     assert b"aten::cos" in copy.to_executorch(CONFIG).buffer

@@ -47,6 +47,7 @@ def test_public_names_are_pinned() -> None:
         "SerializationConfig",
         "deserialize_flat_tensor",
         "deserialize_program",
+        "from_text",
         "memory_map",
         "nbytes",
         "numpy_dtype",
