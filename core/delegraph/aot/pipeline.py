@@ -46,7 +46,7 @@ from delegraph.aot.edge.memory_formats import keep_memory_formats
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.emission import stages as emission
 from delegraph.aot.emission.assemble import assemble
-from delegraph.aot.emission.external_constants import external_tag
+from delegraph.aot.emission.external_constants import tags_of_weights
 from delegraph.aot.export import ExportRequest, export_method
 from delegraph.aot.export_checks import check_mode
 from delegraph.aot.functional.functionalize import functionalize
@@ -185,7 +185,7 @@ def _partition(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
     for methods in _that_share(lowering.partitioners):
         programs = {method: lowering.programs[method] for method in methods}
         for program in programs.values():
-            mark_external(program, external_tag(lowering.config.executorch, ResolvedSignature.of(program)))
+            mark_external(program, tags_of_weights(lowering.config.executorch, ResolvedSignature.of(program)))
         done = delegate(programs, lowering.partitioners[methods[0]], lowering.keeps, elsewhere, lowering.plugins)
         delegated = merged(delegated, done)
         lowering = lowering.with_programs(done.programs)

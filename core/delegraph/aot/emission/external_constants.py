@@ -12,10 +12,10 @@ from torch.fx import Node
 from delegraph.aot.config import DEFAULT_EXTERNAL_TAG, ExecutorchBackendConfig
 from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature
 
-__all__ = ["external_tag"]
+__all__ = ["tags_of_weights"]
 
 
-def external_tag(config: ExecutorchBackendConfig, signature: ResolvedSignature) -> Callable[[Node], str | None]:
+def tags_of_weights(config: ExecutorchBackendConfig, signature: ResolvedSignature) -> Callable[[Node], str | None]:
     """The name without ".ptd"; never one for a constant that the model's code has in it or makes (a buffer that is not
     persistent), nor for zero points that are all the same: which integer stands for 0 is chosen with the scheme, not
     trained, and decides which kernels fit."""

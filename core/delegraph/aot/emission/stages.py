@@ -25,7 +25,7 @@ from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.delegation.kept_state import changed_buffers
 from delegraph.aot.delegation.propagate_device import PropagateDevicePass
 from delegraph.aot.emission.container_metadata import dump_spec
-from delegraph.aot.emission.external_constants import external_tag
+from delegraph.aot.emission.external_constants import tags_of_weights
 from delegraph.aot.emission.hierarchy import check_patterns
 from delegraph.aot.emission.instructions import ProgramData
 from delegraph.aot.emission.memory import MemoryReport, SharedMemory, load_planner, plan_memory, shared_memory
@@ -139,7 +139,7 @@ def built_in_passes(
     config: ExecutorchBackendConfig, method: str, program: ExportedProgram
 ) -> tuple[ExportedProgramPassBase, ...]:
     """The passes over the program of `method` before it is emitted, in order."""
-    tag = external_tag(config, ResolvedSignature.of(program))
+    tag = tags_of_weights(config, ResolvedSignature.of(program))
     folding = (ConstantFolding(external_tag=tag),) if config.do_const_prop else ()
     planning = config.memory_planning(method)
     views = ViewElision(planning.alloc_graph_input, planning.alloc_graph_output, tag)
@@ -242,7 +242,7 @@ def _method_options(method: MethodGraph, config: ExecutorchBackendConfig) -> Met
         share_mutable_buffers=planning.share_mutable_buffers,
         emit_mutable_buffer_names=config.emit_mutable_buffer_names,
         enable_non_cpu_memory_planning=config.enable_non_cpu_memory_planning,
-        external_tag=external_tag(config, method.signature),
+        external_tag=tags_of_weights(config, method.signature),
     )
 
 
