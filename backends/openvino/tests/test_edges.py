@@ -120,6 +120,32 @@ def test_next_to_zero_the_last_digits_are_right(function: Function) -> None:
     check(function, tiny, rtol=1e-6, atol=0)
 
 
+LIMITS: dict[str, Function] = {
+    "relu6": F.relu6,
+    "hardtanh": lambda a: F.hardtanh(a, -2, 5),
+    "clamp": lambda a: a.clamp(-3, 4),
+    "shift": lambda a: a << torch.tensor([2], dtype=torch.int32),
+    "not of a constant": lambda a: a + ~torch.tensor([5], dtype=torch.int32),
+}
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5,)])
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_run_leaves_constants_as_they_are(name: str, shape: tuple[int, ...]) -> None:
+    """OpenVINO computes ~c of a constant with one element in each run, over the constant: every other run was wrong."""
+    runs = [torch.full(shape, number, dtype=torch.int32) for number in (0, 1, 9, -3, 1, 7, 5)]
+    check(LIMITS[name], runs[0], others=[(run,) for run in runs[1:]])
+
+
+@pytest.mark.parametrize("product", ["addmv", "addbmm", "mm"])
+def test_products_of_integers_are_left(product: str) -> None:
+    """They are computed as float32."""
+    shapes = {"addmv": [(3,), (3, 4), (4,)], "addbmm": [(3, 5), (2, 3, 4), (2, 4, 5)], "mm": [(3, 4), (4, 5)]}[product]
+    operands = [torch.full(shape, 3, dtype=torch.int32) for shape in shapes]
+    reasons = declined(lower(getattr(torch, product), tuple(operands), None))
+    assert any("multiplies matrices of integers as float32" in str(reason) for reason in reasons.values())
+
+
 # ---- layers -------------------------------------------------------------------------------------------------------
 
 

@@ -39,12 +39,12 @@ def _lgamma(sp: ModuleType, x: Array) -> Array:
 
 
 def _incomplete_gamma(name: str, at_zero: float) -> Function:
-    """SciPy's function `name`. As in torch, which asks for these first, `at_zero` is its value also for NaN beside an
-    infinite parameter, and for a parameter of NaN beside 0."""
+    """SciPy's function `name`, which is `at_zero` for x = 0. torch asks for 0 and infinity before it asks for NaN."""
 
     def function(sp: ModuleType, a: Array, x: Array) -> Array:
-        asked_first = (np.isposinf(a) & np.isnan(x)) | (np.isnan(a) & (x == 0))
-        return np.where(asked_first, at_zero, getattr(sp, name)(a, x))
+        values = np.where(np.isposinf(a) & np.isnan(x), at_zero, getattr(sp, name)(a, x))
+        of_nan = np.where(x == 0, at_zero, np.where(np.isposinf(x), 1 - at_zero, np.nan))
+        return np.where(np.isnan(a), of_nan, values)
 
     return function
 

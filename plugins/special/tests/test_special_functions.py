@@ -177,7 +177,9 @@ def test_incomplete_gamma_edges_as_in_torch(oracle: Oracle, op: str, dtype: torc
     values = torch.tensor([0.0, -1.0, 0.5, 1.0, 30.0, 250.0, inf], dtype=dtype)
     oracle.check(op, values[:, None], values)
     oracle.check(
-        op, torch.tensor([nan, 2.0, nan, inf, nan], dtype=dtype), torch.tensor([1.0, nan, nan, nan, 0.0], dtype=dtype)
+        op,
+        torch.tensor([nan, 2.0, nan, inf, nan, nan], dtype=dtype),
+        torch.tensor([1.0, nan, nan, nan, 0.0, inf], dtype=dtype),
     )
 
 

@@ -140,7 +140,20 @@ def _is_zero(value: Output) -> Output:
 
 def _smaller(a: Output, b: Output) -> Output:
     """A minimum behind a maximum would become a Clamp with limits of float32: this is a maximum of complements."""
-    return _made("bitwise_not", opset.maximum(opset.bitwise_not(a), opset.bitwise_not(b)))
+    return _made("bitwise_not", opset.maximum(_inverted(a), _inverted(b)))
+
+
+def _inverted(value: Output) -> Output:
+    """~`value`; of a constant now: OpenVINO computes that in each run, over the constant, which is another one then."""
+    node = value.get_node()
+    if node.get_type_name() == "Constant":
+        return _made("constant", ~node.get_data(), value.get_element_type())
+    return _made("bitwise_not", value)
+
+
+def _not(operation: Node) -> Output | None:
+    value = operation.input_value(0)
+    return _inverted(value) if value.get_node().get_type_name() == "Constant" else None
 
 
 def _is_no_larger(a: Output, b: Output) -> Output:
@@ -365,6 +378,7 @@ _BETWEEN: Final = _MOVES | _COMPUTED_WITH_A_LAYER | {"Add", "Subtract", "Multipl
 
 _ROWS: Final[dict[str, Row]] = {
     "Abs": _absolute,
+    "BitwiseNot": _not,
     "TopK": _in_stable_order,
     "Equal": _compared(_is_equal),
     "NotEqual": _compared(lambda a, b: _made("logical_not", _is_equal(a, b))),

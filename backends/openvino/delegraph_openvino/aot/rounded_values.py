@@ -37,7 +37,8 @@ __all__ = [
 PRODUCTS: Final = frozenset(
     f"aten::{name}"
     for name in (
-        *("linear", "mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "scaled_dot_product_attention"),
+        *("linear", "mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "addmv", "addbmm"),
+        "scaled_dot_product_attention",
         *("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
     )
 )
