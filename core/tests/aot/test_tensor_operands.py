@@ -215,3 +215,18 @@ def test_a_backend_owns_the_constants() -> None:
     assert delegated.name == "args_0", "constants went into the delegate"
     inside = lowered.edge.exported_program().graph_module.lowered_module_0.original_module
     assert set(inside.constants) == {"_lifted_tensor_constant0"}
+
+
+@pytest.mark.parametrize("operation", ["add", "sub", "mul", "div", "rsub"])
+def test_a_number_beside_doubles_keeps_its_digits(operation: str) -> None:
+    """A float by itself has 32 bits in torch: 16777217 would be one less."""
+    x = torch.tensor([1.7, 0.1], dtype=torch.float64)
+    function = {"rsub": lambda x: 16777217.0 - x}.get(operation, lambda x: getattr(torch, operation)(x, 16777217.1))
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x)
+
+    program = edge_program(torch.export.export(Model(), (x,)))
+    assert torch.equal(program.module()(x), function(x))
+    assert torch.equal(constant_of(1e300, torch.float64), torch.tensor(1e300, dtype=torch.float64))

@@ -177,7 +177,8 @@ def lifted_number(node: Node) -> complex | None:
 
 def constant_of(number: complex, dtype: torch.dtype) -> torch.Tensor:
     """The constant, without dims, that stands for `number`; an integer that is too large for `dtype` wraps."""
-    return torch.tensor(number).to(dtype)
+    widest = {float: torch.float64, complex: torch.complex128}.get(type(number))  # by itself a float has 32 bits
+    return torch.tensor(number, dtype=widest).to(dtype)
 
 
 def _key(number: complex, dtype: torch.dtype) -> tuple[object, ...]:
