@@ -8,7 +8,7 @@ for milliseconds; for a session's own threads that can be set (of the global poo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final
 
@@ -17,11 +17,13 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
 from delegraph.errors import InvalidArgument
+from delegraph.interfaces import BlobTensor
 from delegraph_cpu.graph_files import encoded
 
 __all__ = [
     "INLINE_BYTES",
     "create_session",
+    "left_out",
     "products_saturate",
     "run_of",
     "use_own_threads",
@@ -38,6 +40,16 @@ LEFT_OUT: Final = [
     "QDQS8ToU8Transformer",  # prepares for the same, and fails where two constants share a zero point
 ]
 """onnxruntime's graph optimisations that are not run, at lowering or at load."""
+
+_DOUBLES: Final = frozenset({"float64", "complex128"})
+
+
+def left_out(tensors: Iterable[BlobTensor]) -> list[str]:
+    """The optimisations that are not run on a graph with these inputs and outputs: a factor of a product, which one of
+    them makes an attribute of 32 bits, loses half of its digits beside doubles."""
+    has_doubles = any(tensor.dtype in _DOUBLES for tensor in tensors)
+    return [*LEFT_OUT, "MatMulScaleFusion"] if has_doubles else LEFT_OUT
+
 
 BLOCKS_PER_THREAD: Final = 4
 """The number of blocks per thread into which an operator's work is cut, taken one after the other: onnxruntime's
@@ -88,17 +100,25 @@ def use_own_threads(options: onnxruntime.SessionOptions, num_threads: int, spin_
         options.add_session_config_entry("session.dynamic_block_base", str(BLOCKS_PER_THREAD))
 
 
-def create_session(model: bytes, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
-    """A session on the CPU, in the pool of the process if there is one. Raises what onnxruntime raises."""
-    providers = ["CPUExecutionProvider"]
+def create_session(
+    model: bytes, options: onnxruntime.SessionOptions, tensors: Iterable[BlobTensor] = ()
+) -> onnxruntime.InferenceSession:
+    """A session on the CPU, in the pool of the process if there is one; `tensors` are the model's inputs and outputs.
+    Raises what onnxruntime raises."""
+    # without its fallback, which prints and tries again with the same provider
+    arguments = {
+        "providers": ["CPUExecutionProvider"],
+        "enable_fallback": 0,
+        "disabled_optimizers": left_out(tensors),
+    }
     try:
-        return onnxruntime.InferenceSession(model, options, providers, **_ARGUMENTS)
+        return onnxruntime.InferenceSession(model, options, **arguments)
     except RuntimeError as error:
         if "use_per_session_threads" not in str(error):
             raise
     options.use_per_session_threads = False
     options.intra_op_num_threads = 0  # the pool has its own number; another one would only be warned about
-    return onnxruntime.InferenceSession(model, options, providers, **_ARGUMENTS)
+    return onnxruntime.InferenceSession(model, options, **arguments)
 
 
 def write_optimized(options: onnxruntime.SessionOptions, path: str, weights: str) -> None:
@@ -122,10 +142,6 @@ def run_of(
     `binding` as long as the call is used.
     """
     return session._sess.run_with_iobinding, binding._iobinding
-
-
-# Without its fallback, which prints and tries again with the same provider.
-_ARGUMENTS: Final = {"enable_fallback": 0, "disabled_optimizers": LEFT_OUT}
 
 
 @cache

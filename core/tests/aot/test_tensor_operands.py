@@ -11,7 +11,8 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 
 import delegraph
-from delegraph.aot import lifted_number, number_overload, to_edge
+from delegraph.aot import edge_program, lifted_number, number_overload, to_edge
+from delegraph.aot.edge.tensor_operands import constant_of
 from delegraph.aot.passes.number_operands import NumberOperands
 from delegraph.program import deserialize_program, to_text
 

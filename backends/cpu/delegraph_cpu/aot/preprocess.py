@@ -227,7 +227,9 @@ def _optimize(converted: CpuModel, folder: Path) -> tuple[ir.Model, dict[str, tu
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
     options.add_external_initializers(list(arrays), values)
     try:
-        create_session(ir.to_proto(converted.model).SerializeToString(), options)
+        create_session(
+            ir.to_proto(converted.model).SerializeToString(), options, (*converted.inputs, *converted.outputs)
+        )
     except Exception as error:  # pybind's exceptions have no common base
         raise PreprocessError(f"onnxruntime {onnxruntime.__version__} refuses the converted graph: {error}") from error
     model = ir.load(folder / "graph.onnx")

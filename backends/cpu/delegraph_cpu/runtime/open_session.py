@@ -157,7 +157,7 @@ def _created(blob: Blob, source: Optimized, settings: onnxruntime.SessionOptions
     from delegraph_cpu import sessions
 
     try:
-        return sessions.create_session(bytes(source.graph), settings)
+        return sessions.create_session(bytes(source.graph), settings, (*blob.inputs, *blob.outputs))
     except Exception as error:  # pybind's exceptions have no common base
         raise DelegateInvalidCompatibility(_refusal(blob.onnxruntime, onnxruntime.__version__, error)) from error
 
@@ -176,7 +176,7 @@ def _cached(blob: Blob, weights: Weights, options: CpuOptions) -> Optimized | No
 
     level = options.optimization_level
     optimize = partial(_optimize, blob, weights, level)
-    settings = f"{level}, without {sessions.LEFT_OUT}"
+    settings = f"{level}, without {sessions.left_out((*blob.inputs, *blob.outputs))}"
     return optimized_blob(Path(options.cache), blob.graph, weights, settings, optimize)
 
 
