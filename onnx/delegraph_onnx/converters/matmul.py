@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx_ir as ir
+import torch
 from torch.fx import Node
 
 from delegraph_onnx.converters.reductions import reduce_integers
@@ -30,7 +31,8 @@ def matmul(g: GraphBuilder, node: Node, self: Node, other: Node) -> ir.Value:
 
 @convert_with("addmm", dtypes=NUMBERS, keep=True)
 def addmm(g: GraphBuilder, node: Node, self: Node, mat1: Node, mat2: Node, beta: Scalar, alpha: Scalar) -> ir.Value:
-    if dtype_of(node) in INDICES:  # for which there is no Gemm
+    # Gemm takes no integers, and factors of 32 bits
+    if dtype_of(node) in INDICES or (dtype_of(node) == torch.float64 and (alpha, beta) != (1, 1)):
         return _sum(g, node, self, g.op("MatMul", g.value(mat1), g.value(mat2)), beta, alpha)
     added = g.value(self) if beta else None
     return g.op("Gemm", g.value(mat1), g.value(mat2), added, alpha=float(alpha), beta=float(beta))
