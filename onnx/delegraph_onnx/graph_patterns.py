@@ -12,12 +12,22 @@ from delegraph.aot import schema_arguments
 from delegraph.aot.authoring import ANY, Bindings, behind, captured, either, matches, op
 from delegraph_onnx.node_facts import COPIES, are_known, aten, rank_of, same_sizes, shape_of
 
-__all__ = ["is_last", "slice_of", "sliced_from", "unrepeated", "with_repeated_heads"]
+__all__ = ["copied", "is_along_the_last_dim", "is_last", "slice_of", "sliced_from", "unrepeated", "with_repeated_heads"]
 
 
 def is_last(dim: Any, node: Node) -> bool:
     """Whether `dim` is the last one of `node`, from whichever end it is counted."""
     return dim in (-1, rank_of(node) - 1)
+
+
+def is_along_the_last_dim(node: Node) -> bool:
+    """Whether the second argument of a call, a dim, is the last one of its result."""
+    return is_last(schema_arguments(node)[1], node)
+
+
+def copied(pattern: Any) -> Any:
+    """`pattern`, or copies of it, of any dtype."""
+    return behind(lambda node: node.target in COPIES, pattern)
 
 
 def sliced_from(node: Any) -> Node | None:
@@ -62,15 +72,11 @@ def _part_of(part: Node, x: Node) -> tuple[int, int] | None:
 # k ── unsqueeze 2 ── expand ── view ──> (batch, groups * repetitions, length, size)   ──>  k of (batch, groups, …)
 
 
-def _copied(pattern: Any) -> Any:
-    return behind(lambda node: node.target in COPIES, pattern)
-
-
 [_SOURCE] = captured("source")
-_APART: Final = op(aten("unsqueeze_copy"), _copied(_SOURCE), ANY)
-_EXPANDED: Final = op(aten("expand_copy"), _copied(_APART), ANY)
-_JOINED: Final = op(aten("view_copy"), _copied(_EXPANDED), ANY)
-_HEADS: Final = _copied(either(_JOINED, _SOURCE))
+_APART: Final = op(aten("unsqueeze_copy"), copied(_SOURCE), ANY)
+_EXPANDED: Final = op(aten("expand_copy"), copied(_APART), ANY)
+_JOINED: Final = op(aten("view_copy"), copied(_EXPANDED), ANY)
+_HEADS: Final = copied(either(_JOINED, _SOURCE))
 
 
 def with_repeated_heads(node: Node) -> Iterator[tuple[Node, frozenset[Node]]]:
@@ -82,7 +88,7 @@ def with_repeated_heads(node: Node) -> Iterator[tuple[Node, frozenset[Node]]]:
 
 def unrepeated(node: Node) -> Node:
     """The node whose heads `node` repeats; itself if it does not."""
-    return next((reading["source"] for reading in matches(_copied(_JOINED), node) if _repeats_heads(reading)), node)
+    return next((reading["source"] for reading in matches(copied(_JOINED), node) if _repeats_heads(reading)), node)
 
 
 def _repeats_heads(reading: Bindings) -> bool:

@@ -67,8 +67,8 @@ def test_methods_with_grids_of_their_own_share_weights(image: torch.Tensor) -> N
 
 
 def test_who_shares_nothing_keeps_its_weights(image: torch.Tensor) -> None:
-    held = weights_of(lowered(image, narrow=narrow, wide=wide, other=other))
-    assert sorted(isinstance(one, NamedWeights) for one in held) == [False, True, True]
+    weights = weights_of(lowered(image, narrow=narrow, wide=wide, other=other))
+    assert sorted(isinstance(place, NamedWeights) for place in weights) == [False, True, True]
 
 
 def test_a_layer_that_is_called_twice_is_stored_once() -> None:

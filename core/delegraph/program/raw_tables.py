@@ -21,12 +21,11 @@ from delegraph.program.flatbuffer_reader import FlatBufferReader
 from delegraph.program.header import IDENTIFIER, pack_head
 from delegraph.program.schema import Buffer
 from delegraph.program.serialize import FORCE_ALIGN
-from delegraph.program.table_layout import FieldKind, TableLayout
+from delegraph.program.table_layout import FieldKind, TableLayout, layouts_of
 
 __all__ = ["read_tables", "write_tables"]
 
-
-_LAYOUTS: Final = {layout.name: layout for layout in vars(tables).values() if isinstance(layout, TableLayout)}
+_LAYOUTS: Final = layouts_of(tables)
 _BYTES: Final = {
     ("CompileSpec", "value"): "",
     ("Buffer", "storage"): "constant_tensor_alignment",

@@ -46,9 +46,9 @@ from delegraph.program.schema import (
     Tensor,
     TensorDataLocation,
     TensorList,
-    TensorShapeDynamism,
     Value,
 )
+from delegraph.program.text import DYNAMISM
 
 __all__ = ["from_text"]
 
@@ -240,11 +240,7 @@ _TENSOR: Final = (
     r"(?: at (\d+)\+(\d+))?(?: given at run time)?(?: (external|constant|mutable data))?(?: (\d+))?"
     r"(?: ('.*'|\".*\"))?(?: on (\S+))?"
 )
-_DYNAMISM: Final = {
-    "": TensorShapeDynamism.STATIC,
-    "up to ": TensorShapeDynamism.DYNAMIC_BOUND,
-    "unbounded ": TensorShapeDynamism.DYNAMIC_UNBOUND,
-}
+_DYNAMISM: Final = {words: dynamism for dynamism, words in DYNAMISM.items()}
 
 
 def _items(text: str, read: Callable[[str], Any]) -> tuple[Any, ...]:

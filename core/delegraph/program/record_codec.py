@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from delegraph.errors import InvalidArgument
 from delegraph.program.flatbuffer_builder import Table, Tables, Vector, numbers
 from delegraph.program.flatbuffer_reader import FlatBufferReader
-from delegraph.program.table_layout import FieldKind, TableLayout
+from delegraph.program.table_layout import FieldKind, TableLayout, layouts_of
 
 __all__ = ["Conversion", "RecordCodec"]
 
@@ -42,7 +42,7 @@ class RecordCodec:
     def __init__(
         self, tables: ModuleType, records: Mapping[str, Any], conversions: Mapping[str, Conversion] | None = None
     ) -> None:
-        self._layouts = {layout.name: layout for layout in vars(tables).values() if isinstance(layout, TableLayout)}
+        self._layouts = layouts_of(tables)
         self._records = records
         self._conversions = conversions or {}
         self._decoders: dict[str, Decode] = {}
@@ -204,13 +204,11 @@ class RecordCodec:
             enum = self._enum(kind, field)
             if enum is not None and not issubclass(enum, IntEnum):
                 return lambda value: _position(enum, value)
-            is_optional = field is not None and "None" in str(field.type)
-            return (lambda value: default if value is None else value) if is_optional else None
+            return (lambda value: default if value is None else value) if _is_optional(field) else None
         if kind.form == "text":
             return None
         write = self._reference_writer(kind, field)
-        is_optional = field is not None and "None" in str(field.type)
-        return (lambda value: None if value is None else write(value)) if is_optional else write
+        return (lambda value: None if value is None else write(value)) if _is_optional(field) else write
 
     def _reference_writer(self, kind: FieldKind, field: Field[Any] | None) -> Callable[[Any], Any]:
         (of, *_) = kind.of
@@ -225,6 +223,10 @@ class RecordCodec:
 def _index(layout: TableLayout, field: Field[Any]) -> int:
     """The table's field of that name; the only one of a table of one field, whatever it is called."""
     return 0 if len(layout.names) == 1 else layout.names.index(field.name)
+
+
+def _is_optional(field: Field[Any] | None) -> bool:
+    return field is not None and "None" in str(field.type)
 
 
 def _enum_reader(enum: type[Enum] | None) -> _Read | None:
@@ -255,7 +257,7 @@ def _absent(layout: TableLayout, index: int, field: Field[Any] | None) -> Decode
     if field is not None and field.default_factory is not MISSING:
         make = field.default_factory
         return lambda reader, position: make()
-    if field is not None and "None" in str(field.type):
+    if _is_optional(field):
         return lambda reader, position: None
     if layout.kinds[index].form == "table":
         return lambda reader, position: reader.refuse(position, f"a {layout.name} has no {layout.names[index]}")

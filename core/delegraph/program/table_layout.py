@@ -11,9 +11,10 @@ field's id, and so its slot in the vtable. A field is one of
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-__all__ = ["FieldKind", "TableLayout"]
+__all__ = ["FieldKind", "TableLayout", "layouts_of"]
 
 _DEFAULTS: Final[dict[str, Any]] = {"?": False, "f": 0.0, "d": 0.0}
 _FLOATS: Final = frozenset("fd")
@@ -44,6 +45,11 @@ class TableLayout:
         self.defaults: tuple[Any, ...] = tuple(default for _, _, default in parts)
         self.is_ref = tuple(kind.form != "number" for kind in self.kinds)
         self.omitted: tuple[Any, ...] = tuple(None if code in _FLOATS else default for _, code, default in parts)
+
+
+def layouts_of(tables: ModuleType) -> dict[str, TableLayout]:
+    """The layouts in a generated module, by their tables' names."""
+    return {layout.name: layout for layout in vars(tables).values() if isinstance(layout, TableLayout)}
 
 
 def _read(field: str) -> tuple[FieldKind, str, Any]:

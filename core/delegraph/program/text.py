@@ -95,7 +95,7 @@ def _delegate(delegate: BackendDelegate) -> str:
 # ---- values ----------------------------------------------------------------------------------------
 
 
-_DYNAMISM: Final = {
+DYNAMISM: Final = {
     TensorShapeDynamism.STATIC: "",
     TensorShapeDynamism.DYNAMIC_BOUND: "up to ",
     TensorShapeDynamism.DYNAMIC_UNBOUND: "unbounded ",
@@ -104,7 +104,7 @@ _DYNAMISM: Final = {
 
 def _tensor(tensor: Tensor) -> str:
     shape = ", ".join(map(str, tensor.sizes))
-    kind = f"tensor {tensor.scalar_type.name.lower()} {_DYNAMISM[tensor.shape_dynamism]}[{shape}]"
+    kind = f"tensor {tensor.scalar_type.name.lower()} {DYNAMISM[tensor.shape_dynamism]}[{shape}]"
     return " ".join([kind, *_tensor_remarks(tensor), _tensor_place(tensor)])
 
 

@@ -27,7 +27,7 @@ from delegraph.program.flat_tensor import (
     serialize_flat_tensor,
 )
 from delegraph.program.schema import Program, ScalarType
-from delegraph.program.table_layout import TableLayout
+from delegraph.program.table_layout import TableLayout, layouts_of
 
 SCHEMA = Path(__file__).parents[3] / "schema"
 CODES = {
@@ -67,7 +67,7 @@ def declared_tables(text: str) -> dict[str, dict[str, str]]:
 def test_generated_tables_are_those_of_the_schema(schema: str, module: ModuleType) -> None:
     declared = declared_tables((SCHEMA / f"{schema}.fbs").read_text())
     assert len(declared) >= 4
-    layouts = {layout.name: layout for layout in vars(module).values() if isinstance(layout, TableLayout)}
+    layouts = layouts_of(module)
     assert layouts.keys() == declared.keys()
     for name, fields in declared.items():
         expected, layout = TableLayout(name, **fields), layouts[name]

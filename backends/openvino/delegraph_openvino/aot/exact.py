@@ -121,7 +121,12 @@ def _is_narrow(output: Output, depth: int = 8) -> bool:
 
 def _has_narrow_constant(operation: Node) -> bool:
     """Whether an operand is a constant so small that rounding the other operand does not pass it."""
-    return any(v.get_node().get_type_name() == "Constant" and _is_narrow(v) for v in operation.input_values())
+    return any(_is_constant(v) and _is_narrow(v) for v in operation.input_values())
+
+
+def _is_constant(value: Output) -> bool:
+    kind: str = value.get_node().get_type_name()
+    return kind == "Constant"
 
 
 def _made(operation: str, *operands: Any, **settings: Any) -> Output:
@@ -145,15 +150,14 @@ def _smaller(a: Output, b: Output) -> Output:
 
 def _inverted(value: Output) -> Output:
     """~`value`; of a constant now: OpenVINO computes that in each run, over the constant, which is another one then."""
-    node = value.get_node()
-    if node.get_type_name() == "Constant":
-        return _made("constant", ~node.get_data(), value.get_element_type())
+    if _is_constant(value):
+        return _made("constant", ~value.get_node().get_data(), value.get_element_type())
     return _made("bitwise_not", value)
 
 
 def _not(operation: Node) -> Output | None:
     value = operation.input_value(0)
-    return _inverted(value) if value.get_node().get_type_name() == "Constant" else None
+    return _inverted(value) if _is_constant(value) else None
 
 
 def _is_no_larger(a: Output, b: Output) -> Output:
@@ -194,7 +198,7 @@ def _select(operation: Node) -> Output | None:
 def _absolute(operation: Node) -> Output | None:
     """OpenVINO's Abs of values that depend on constants and sizes alone keeps the signs if the first has none."""
     value = operation.input_value(0)
-    if value.get_node().get_type_name() == "Constant" or _shapes_behind(value) is None:
+    if _is_constant(value) or _shapes_behind(value) is None:
         return None
     return _made("maximum", value, opset.negative(value))
 
@@ -298,7 +302,7 @@ _NAMES: Final = {"min": "min_value", "max": "max_value"}
 
 
 def _unless_nan(value: Output, otherwise: Output) -> Output:
-    if value.get_node().get_type_name() == "Constant":
+    if _is_constant(value):
         return otherwise
     return _made("select", opset.is_nan(value), value, otherwise)
 
@@ -315,9 +319,7 @@ def _extreme_of_two(operation: Node) -> Output | None:
 
 
 def _extreme_of_integers(a: Output, b: Output) -> Output | None:
-    values = [
-        v for v in (a, b) if not (v.get_node().get_type_name() == "Constant" and not v.get_node().get_data().any())
-    ]
+    values = [v for v in (a, b) if not (_is_constant(v) and not v.get_node().get_data().any())]
     return _positive(values[0]) if len(values) == 1 else None
 
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from delegraph.aot.authoring.graph_converter import GraphConverter, body_of, debug_handles
     from delegraph.aot.authoring.limits import clamp_limits
     from delegraph.aot.authoring.node_values import (
-        named_arguments,
         operator_name,
         symbolic_shape,
         tensors_of,
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from delegraph.aot.authoring.sharing import lower_sharing_weights
     from delegraph.aot.edge.patterns import ANY, Bindings, Capture, Op, behind, captured, either, matches, op
     from delegraph.aot.graph.attention_masks import hides_nothing, sees_in_every_row
-    from delegraph.aot.graph.schema_binding import schema_arguments
+    from delegraph.aot.graph.schema_binding import named_arguments, schema_arguments
     from delegraph.aot.graph.support import Check, Support, checked_support
     from delegraph.aot.graph.windows import overhang, per_dim, same_padding
 
@@ -115,7 +114,6 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.aot.authoring.graph_converter": ("GraphConverter", "body_of", "debug_handles"),
         "delegraph.aot.authoring.limits": ("clamp_limits",),
         "delegraph.aot.authoring.node_values": (
-            "named_arguments",
             "operator_name",
             "symbolic_shape",
             "tensors_of",
@@ -139,7 +137,7 @@ __getattr__, __dir__ = lazy_names(
             "op",
         ),
         "delegraph.aot.graph.attention_masks": ("hides_nothing", "sees_in_every_row"),
-        "delegraph.aot.graph.schema_binding": ("schema_arguments",),
+        "delegraph.aot.graph.schema_binding": ("named_arguments", "schema_arguments"),
         "delegraph.aot.graph.support": ("Check", "Support", "checked_support"),
         "delegraph.aot.graph.windows": ("overhang", "per_dim", "same_padding"),
     },

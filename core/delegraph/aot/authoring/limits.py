@@ -7,8 +7,9 @@ from typing import Any
 
 from torch.fx import Node
 
-from delegraph.aot.authoring.node_values import named_arguments, operator_name
+from delegraph.aot.authoring.node_values import operator_name
 from delegraph.aot.edge.tensor_operands import lifted_number
+from delegraph.aot.graph.schema_binding import named_arguments
 
 __all__ = ["clamp_limits"]
 

@@ -1,28 +1,17 @@
-"""A node -> its arguments by name, the tensors that go into it and come out of it, their sizes, the results in use."""
+"""A node -> its operator's name, the tensors that go into it and come out of it, their sizes, the results in use."""
 
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.tensor_spec import Bounds
 
-__all__ = ["named_arguments", "operator_name", "symbolic_shape", "tensors_of", "upper_bounds", "used_results"]
-
-
-def named_arguments(node: Node) -> dict[str, Any]:
-    """The arguments of a call by the names that its operator's schema has for them, defaults filled in; none of what is
-    not an operator."""
-    if not isinstance(node.target, OpOverload):
-        return {}
-    names = (argument.name for argument in node.target._schema.arguments)
-    return dict(zip(names, bind_schema(node.target, node.args, node.kwargs), strict=True))
+__all__ = ["operator_name", "symbolic_shape", "tensors_of", "upper_bounds", "used_results"]
 
 
 def operator_name(node: Node) -> str:

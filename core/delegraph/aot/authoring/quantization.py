@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Node
 
-from delegraph.aot.authoring.node_values import named_arguments, operator_name
+from delegraph.aot.authoring.node_values import operator_name
+from delegraph.aot.graph.schema_binding import named_arguments
 
 __all__ = ["Granularity", "Quantization", "QuantizeCall", "quantize_call"]
 

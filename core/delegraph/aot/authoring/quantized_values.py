@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot.authoring.constants import Constants
-from delegraph.aot.authoring.node_values import named_arguments, operator_name
+from delegraph.aot.authoring.node_values import operator_name
 from delegraph.aot.authoring.quantization import Granularity, Quantization, QuantizeCall, quantize_call
+from delegraph.aot.graph.schema_binding import named_arguments
 
 __all__ = ["Quantizations", "QuantizedWeight", "StoredWeight"]
 

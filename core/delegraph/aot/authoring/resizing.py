@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring.node_values import named_arguments
+from delegraph.aot.graph.schema_binding import named_arguments
 
 __all__ = ["nearest_pixels", "resize_scales"]
 

@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 from torch.fx import Node
 
 from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
-from delegraph.aot.graph.schema_binding import schema_arguments
+from delegraph.aot.graph.schema_binding import named_arguments, schema_arguments
 
 __all__ = ["ANY", "Bindings", "Capture", "Op", "behind", "captured", "either", "matches", "op"]
 
@@ -123,7 +123,7 @@ class Bindings:
         return frozenset([*self.calls.values(), *self.between])
 
 
-def matches(pattern: Any, argument: Any, bindings: Bindings = Bindings()) -> Iterator[Bindings]:  # frozen
+def matches(pattern: Any, argument: Any, bindings: Bindings = Bindings()) -> Iterator[Bindings]:
     """Each way in which `argument`, a node or a value, is what `pattern` says, where `bindings` hold already."""
     match pattern:
         case Op():
@@ -177,7 +177,7 @@ def _of_call(call: Op, node: Node, bindings: Bindings) -> Iterator[Bindings]:
     if node in bindings.calls.values() or not call.calls(node):
         return
     arguments = schema_arguments(node)
-    named = _named(node, arguments)
+    named = (named_arguments(node) or node.kwargs) if call.kwargs else {}
     if len(arguments) < len(call.args) or not call.kwargs.keys() <= named.keys():
         return
     values = [*call.args, *call.kwargs.values()]
@@ -208,9 +208,3 @@ _COMMUTE: Final = frozenset(
         *("bitwise_and", "bitwise_or", "bitwise_xor"),
     )
 )
-
-
-def _named(node: Node, arguments: Sequence[Any]) -> Mapping[str, Any]:
-    if not isinstance(node.target, OpOverload):
-        return node.kwargs
-    return {argument.name: value for argument, value in zip(node.target._schema.arguments, arguments, strict=True)}

@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from delegraph.aot.graph.mutating_calls import called_operator
 
-__all__ = ["bind_schema", "schema_arguments"]
+__all__ = ["bind_schema", "named_arguments", "schema_arguments"]
 
 
 def bind_schema(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -28,3 +28,12 @@ def schema_arguments(node: Node) -> list[Any]:
     if called is None:
         return list(node.args)
     return bind_schema(called, node.args if node.target is called else (), node.kwargs)
+
+
+def named_arguments(node: Node) -> dict[str, Any]:
+    """The arguments of a call by the names that its operator's schema has for them, defaults filled in; none of what is
+    not an operator."""
+    if not isinstance(node.target, OpOverload):
+        return {}
+    names = (argument.name for argument in node.target._schema.arguments)
+    return dict(zip(names, bind_schema(node.target, node.args, node.kwargs), strict=True))

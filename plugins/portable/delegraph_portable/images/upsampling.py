@@ -42,6 +42,7 @@ from .interpolation import (
 
 Factors = Sequence[float | None]
 TapsOf = Callable[[Resize, DType], Taps]
+Finish = Callable[[Array], None]
 
 
 def _output_size(rank: int, input: Array, size: Sequence[int]) -> Shape:
@@ -126,36 +127,30 @@ def _interpolation_call(
     check_same_dtype(out, "out", input, "input")
     out = context.resize(out, (*input.shape[:2], *size))
     compute = compute_type(float_type(input.dtype))
-    if input.dtype == np.uint8 and taps_of in _ANTIALIASED:
-        weighed = [_fixed(taps) for taps in _taps(taps_of, input, size, align_corners, factors, FLOAT64)]
-        return function_call(context, partial(_weigh_bytes, weighed), (input,), out, INT64)
-    taps = _taps(taps_of, input, size, align_corners, factors, compute)
+    resizes = [Resize(*axis, align_corners) for axis in zip(input.shape[2:], size, factors, strict=True)]
+    if input.dtype == np.uint8 and taps_of in _ANTIALIASED.values():
+        fixed = [_fixed(taps_of(resize, FLOAT64)) for resize in resizes]
+        return function_call(context, partial(_weigh_all, fixed), (input,), out, INT64)
     finish = partial(_saturate, np.iinfo(input.dtype)) if is_integral(input.dtype) else None
-    return function_call(context, partial(_weigh_all, finish, taps), (input,), out, compute)
+    steps = [(taps_of(resize, compute), finish) for resize in resizes]
+    return function_call(context, partial(_weigh_all, steps), (input,), out, compute)
 
 
-def _taps(
-    taps_of: TapsOf, input: Array, size: Shape, align_corners: bool, factors: Factors, compute: DType
-) -> list[Taps]:
-    axes = zip(input.shape[2:], size, factors, strict=True)
-    return [taps_of(Resize(*axis, align_corners), compute) for axis in axes]
-
-
-def _fixed(taps: Taps) -> tuple[Array, Array, int]:
+def _fixed(taps: Taps) -> tuple[Taps, Finish]:
     """Weights as torch has them for bytes: integers of 16 bits with as many places behind the point as the largest has
     room for (`_compute_index_ranges_int16_weights` of its `UpSampleKernel.cpp`)."""
     places, weights = taps
     largest = float(weights.max())
     bits = next((bits for bits in range(22) if int(0.5 + largest * 2 ** (bits + 1)) >= 2**15), 22)
     scaled = weights * 2.0**bits
-    return places, np.trunc(scaled + np.copysign(0.5, scaled)).astype(np.int64), bits
+    return (places, np.trunc(scaled + np.copysign(0.5, scaled)).astype(np.int64)), partial(_to_bytes, bits)
 
 
-def _weigh_bytes(taps: Sequence[tuple[Array, Array, int]], x: Array, out: Array) -> None:
-    """The last axis first; between the axes lie bytes again, halves rounded up."""
-    for axis, (places, weights, bits) in reversed(list(enumerate(taps, 2))):
-        x = np.clip((_weigh(x, (places, weights), axis) + (1 << bits >> 1)) >> bits, 0, 255)
-    np.copyto(out, x, casting="unsafe")
+def _to_bytes(bits: int, x: Array) -> None:
+    """Halves are rounded up."""
+    x += 1 << bits >> 1
+    x >>= bits
+    np.clip(x, 0, 255, x)
 
 
 def _saturate(limits: np.iinfo[Any], x: Array) -> None:
@@ -163,10 +158,10 @@ def _saturate(limits: np.iinfo[Any], x: Array) -> None:
     np.clip(x, limits.min, limits.max, x)
 
 
-def _weigh_all(finish: Callable[[Array], None] | None, taps: Sequence[Taps], x: Array, out: Array) -> None:
-    """The last axis first, as torch does, which keeps integers between the axes: `finish` makes them of floats."""
-    for axis, along_axis in reversed(list(enumerate(taps, 2))):
-        x = _weigh(x, along_axis, axis)
+def _weigh_all(steps: Sequence[tuple[Taps, Finish | None]], x: Array, out: Array) -> None:
+    """The last axis first, as torch does, which keeps integers between the axes: `Finish` makes them of sums."""
+    for axis, (taps, finish) in reversed(list(enumerate(steps, 2))):
+        x = _weigh(x, taps, axis)
         if finish is not None:
             finish(x)
     np.copyto(out, x)
@@ -194,16 +189,17 @@ def _upsample(
     return _interpolation_call(taps_of, context, self, output_size, align_corners, scales, out)
 
 
-_ANTIALIASED: Final = [partial(antialiased_taps, filter) for filter in (TRIANGLE, CUBIC, LANCZOS)]
-
+_ANTIALIASED: Final[dict[str, TapsOf]] = {
+    "aten::_upsample_bilinear2d_aa.out": partial(antialiased_taps, TRIANGLE),
+    "aten::_upsample_bicubic2d_aa.out": partial(antialiased_taps, CUBIC),
+    "aten::_upsample_lanczos2d_aa.out": partial(antialiased_taps, LANCZOS),
+}
 _INTERPOLATIONS: Final[dict[str, TapsOf]] = {
     "aten::upsample_linear1d.out": linear_taps,
     "aten::upsample_bilinear2d.out": linear_taps,
     "aten::upsample_trilinear3d.out": linear_taps,
     "aten::upsample_bicubic2d.out": cubic_taps,
-    "aten::_upsample_bilinear2d_aa.out": _ANTIALIASED[0],
-    "aten::_upsample_bicubic2d_aa.out": _ANTIALIASED[1],
-    "aten::_upsample_lanczos2d_aa.out": _ANTIALIASED[2],
+    **_ANTIALIASED,
 }
 
 for _op, _taps_of in _INTERPOLATIONS.items():

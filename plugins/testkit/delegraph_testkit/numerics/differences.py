@@ -117,9 +117,8 @@ def _complex_kinds(actual: Array, expected: Array, slack: Slack, elementwise: bo
     finite = np.isfinite(actual) & np.isfinite(expected)
     got, reference = (np.where(finite, values, 0) for values in (actual, expected))
     with np.errstate(all="ignore"):
-        beyond = ~(
-            np.hypot(reference.real, reference.imag) < np.finfo(reference.real.dtype).max / 4
-        )  # each part is finite
+        most = np.finfo(reference.real.dtype).max / 4  # a sum of two such may be infinite
+        beyond = ~(np.hypot(reference.real, reference.imag) < most)
         got, reference = (np.where(beyond, values / 4, values).astype(values.dtype) for values in (got, reference))
         whole = np.hypot(reference.real, reference.imag)
         apart = np.hypot(got.real - reference.real, got.imag - reference.imag)

@@ -24,7 +24,7 @@ from delegraph.aot.authoring import Capture, Constants, Op, behind, captured, ei
 from delegraph_cpu.aot.fusions.masks import hidden_by
 from delegraph_onnx.converters.attention import scale_of
 from delegraph_onnx.converters.table import aten
-from delegraph_onnx.graph_patterns import is_last, slice_of
+from delegraph_onnx.graph_patterns import is_along_the_last_dim, slice_of
 from delegraph_onnx.node_facts import COPIES, dtype_of, in_words, rank_of, shape_of
 
 __all__ = ["Attention", "attention_of"]
@@ -84,12 +84,8 @@ def _leaves_the_last_out(node: Node) -> bool:
     return slice_of(node, source) == (0, shape_of(source)[-1] - 1)
 
 
-def _is_along_the_last_dim(node: Node) -> bool:
-    return is_last(schema_arguments(node)[1], node)
-
-
 def _softmax(scores: Any) -> Op:
-    return op(aten("_softmax"), _copied(scores)).where(_is_along_the_last_dim)
+    return op(aten("_softmax"), _copied(scores)).where(is_along_the_last_dim)
 
 
 _copied, _moved = partial(behind, _is_copy), partial(behind, _is_moved)
@@ -97,7 +93,7 @@ _KEYS: Final = op(aten("permute_copy"), Capture("key")).where(_swaps_the_last_tw
 _PRODUCT: Final = op(aten("matmul"), Capture("query"), _copied(_KEYS))
 _BENT: Final = op(aten("tanh"), _moved(_PRODUCT))
 _MASKED: Final = op(aten("add.Tensor"), _moved(either(_BENT, _PRODUCT)), *captured("bias"), alpha=1)
-_JOINED: Final = op(aten("cat"), [_copied(_MASKED), Capture("sinks")]).where(_is_along_the_last_dim)
+_JOINED: Final = op(aten("cat"), [_copied(_MASKED), Capture("sinks")]).where(is_along_the_last_dim)
 _LARGEST: Final = either(op(operator.getitem, op(aten("max.dim"), _JOINED), 0), op(aten("amax"), _JOINED))
 _SHIFTED: Final = op(aten("sub.Tensor"), _JOINED, _LARGEST, alpha=1).where(
     lambda node: _sizes(node.args[1])[-1:] == (1,)

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from torch.fx import Node
 
 from delegraph.aot import schema_arguments
-from delegraph.aot.authoring import ANY, Bindings, Op, behind, captured, matches, op
+from delegraph.aot.authoring import ANY, Bindings, Op, captured, matches, op
 from delegraph_onnx.converters.table import aten
-from delegraph_onnx.graph_patterns import is_last, slice_of, sliced_from
+from delegraph_onnx.graph_patterns import copied, is_along_the_last_dim, is_last, slice_of, sliced_from
 from delegraph_onnx.node_facts import COPIES, rank_of, same_sizes, shape_of
 from delegraph_onnx.positions import Constants, Positions, positions_of
 
@@ -100,11 +100,11 @@ def _mul(a: Any, b: Any) -> Op:
 
 
 def _joined(a: Any, b: Any) -> Op:
-    return op(aten("cat"), [a, b]).where(lambda cat: is_last(schema_arguments(cat)[1], cat))
+    return op(aten("cat"), [a, b]).where(is_along_the_last_dim)
 
 
 def _with_a_last_dim(a: Any) -> Op:
-    return op(aten("unsqueeze_copy"), a, ANY).where(lambda node: is_last(node.args[1], node))
+    return op(aten("unsqueeze_copy"), a, ANY).where(is_along_the_last_dim)
 
 
 _X, _A, _B, _COS, _SIN = captured("x a b cos sin")
@@ -145,7 +145,7 @@ _TURNS: Final = (
 
 
 _REPEATED: Final = op(aten("expand_copy"), _with_a_last_dim(*captured("source")), ANY)
-_DOUBLED: Final = op(aten("view_copy"), behind(lambda node: node.target in COPIES, _REPEATED), ANY)
+_DOUBLED: Final = op(aten("view_copy"), copied(_REPEATED), ANY)
 
 
 def doubled_from(node: Node) -> Node | None:
