@@ -186,7 +186,7 @@ def test_whatever_fits_by_itself_has_a_place_in_the_partition(program: ExportedP
     """Which is what the partitioner takes it for."""
     layout = lay_out(fuse(fold(program, {name: row.convert for name, row in OPERATORS.items()})))
     fitting = set()
-    for sram in range(600, 3_000, 40):
+    for sram in range(600, 3_000, 190):
         device = read_device(DEVICE % sram, "a test")
         blocks = WeightBlocks(device.array.columns, True)
         reason = too_large(layout, device, blocks)

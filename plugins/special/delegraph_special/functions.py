@@ -32,10 +32,17 @@ def _named(name: str) -> Function:
 
 def _lgamma(sp: ModuleType, x: Array) -> Array:
     """inf at -inf as well, as in torch. Near its zeros, 1 and 2, by SciPy's function for complex numbers, which has
-    a Taylor series there, while `gammaln` loses all digits."""
+    a Taylor series there, while `gammaln` loses all digits. Of denormal numbers, whose gamma function overflows in
+    `gammaln`, by its pole: -log|x|."""
     near = np.minimum(np.abs(x - 1), np.abs(x - 2)) < 0.2
     values = np.where(near, sp.loggamma(np.where(near, x, 1) + 0j).real, sp.gammaln(x))
-    return np.where(np.isneginf(x), np.inf, values)
+    values = np.where(np.abs(x) < np.finfo(np.float64).tiny, -np.log(np.abs(x)), values)
+    return np.where(np.isneginf(x), np.inf, values) + 0.0  # the zeros are 0.0, and -0.0 in SciPy
+
+
+def _erfinv(sp: ModuleType, x: Array) -> Array:
+    """-0.0 of -0.0, as in torch."""
+    return np.where(x == 0, x, sp.erfinv(x))
 
 
 def _incomplete_gamma(name: str, at_zero: float) -> Function:
@@ -72,7 +79,7 @@ def _airy_ai(sp: ModuleType, x: Array) -> Array:
 _UNARY: Final[dict[str, Function]] = {
     "digamma": _named("digamma"),
     "erfc": _named("erfc"),
-    "erfinv": _named("erfinv"),
+    "erfinv": _erfinv,
     "i0": _named("i0"),
     "lgamma": _lgamma,
     "special_airy_ai": _airy_ai,

@@ -121,6 +121,20 @@ def test_lgamma_keeps_its_digits_near_its_zeros(oracle: Oracle) -> None:
     np.testing.assert_allclose(run(oracle, "lgamma.out", x), exactly(mp.loggamma, x), 2e-14)
 
 
+def test_lgamma_of_denormal_numbers(oracle: Oracle) -> None:
+    x = np.array([5e-324, 1e-310, np.finfo(np.float64).tiny])
+    for operand in (x, -x):
+        expected = exactly(lambda value: mp.log(abs(mp.gamma(value))), operand)
+        np.testing.assert_allclose(run(oracle, "lgamma.out", operand), expected, 1e-15)
+
+
+def test_zeros_have_the_sign_that_torch_gives_them(oracle: Oracle) -> None:
+    zeros, poles = torch.tensor([0.0, -0.0]).double(), torch.tensor([1.0, 2.0]).double()
+    for operator, operand in ((torch.erfinv, zeros), (torch.lgamma, poles)):
+        actual = run(oracle, f"{operator.__name__}.out", operand.numpy())
+        assert np.array_equal(np.signbit(actual), operator(operand).signbit().numpy())
+
+
 # ---- against torch -----------------------------------------------------------------------------------
 
 FLOAT_EDGES = torch.tensor([nan, inf, -inf, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, 3.0, -3.0, 1e-30, 1e5])
