@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidType, NotFound
+from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidState, InvalidType, NotFound
 from delegraph.program.dtypes import numpy_dtype, scalar_type
 from delegraph.runtime.data_loader import open_data_loader
 from delegraph.runtime.execution.exclusive import Exclusive
@@ -189,6 +189,19 @@ def joined_state(states: Mapping[str, State]) -> State:
         for method_name, buffer in owning.values()
     }
     return State(joined, [alone for state in states.values() for alone in state.guards])
+
+
+def require_set(state: State, method: str) -> None:
+    """Raise `InvalidState` if there is a buffer that the caller has to set before `method` runs, and has not."""
+    unset = sorted(name for name, buffer in state.buffers.items() if not buffer.is_set)
+    if not unset:
+        return
+    raise InvalidState(
+        f"method {method!r}: nothing says what {', '.join(map(repr, unset))} holds at first:"
+        " the program was lowered with alloc_mutable_buffers=False, which leaves that to the caller\n"
+        f"  what to do: set it before the first execution, method.get_attribute({unset[0]!r})[:] = …, or lower"
+        " with alloc_mutable_buffers=True, which keeps the model's value in the file"
+    )
 
 
 # ---- values ----------------------------------------------------------------------------------------

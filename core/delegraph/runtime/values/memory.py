@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,10 @@ from delegraph.program.schema import Buffer
 
 PLAN_ALIGNMENT: Final = 16
 """Bytes. Offsets in a plan are multiples of it (ExecuTorch `exir/tensor.py`), so memory has to begin at one."""
+
+
+CallersBuffers: TypeAlias = "Mapping[int, Buffer | NDArray[Any]]"
+"""Memory that a caller gives for some of a method's planned memories, by memory id."""
 
 
 class TempAllocator(Protocol):
@@ -85,9 +89,7 @@ class HierarchicalAllocator:
             raise MemoryAllocationFailed("planned memory is too small: " + "; ".join(short))
 
 
-def callers_buffers(
-    callers: Mapping[int, Buffer | NDArray[Any]], sizes: Sequence[int], shared: int = 0
-) -> dict[int, NDArray[np.uint8]]:
+def callers_buffers(callers: CallersBuffers, sizes: Sequence[int], shared: int = 0) -> dict[int, NDArray[np.uint8]]:
     """The buffers that a caller gives for some of a plan's memories, zeroed as far as the plan uses them.
 
     `sizes` are the plan's `non_const_buffer_sizes[1:]`; `shared` is the memory of what methods share. Raises
