@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidHandle, Internal, InvalidState, NotFound
 from delegraph.runtime.calls.arguments import Arguments
@@ -104,7 +105,7 @@ class Method:
 
     @cached_property
     def _new_targets(self) -> TargetCheck:
-        own = [buffer for buffer in self._loaded.planned_memory.buffers if isinstance(buffer, np.ndarray)]
+        own: list[Array] = [buffer for buffer in self._loaded.planned_memory.buffers if isinstance(buffer, np.ndarray)]
         own += [buffer.array for buffer in self.state.buffers.values()]
         return TargetCheck(self._loaded.plan, self._loaded.values, own)
 
@@ -180,7 +181,7 @@ class Method:
 
     # ---- state ----
 
-    def get_attribute(self, name: str) -> Array:
+    def get_attribute(self, name: str) -> NDArray[Any]:
         """The named mutable buffer: a view of its memory, to read or to set. Raises `NotFound`.
 
         One without planned memory holds zeros until it is set here, which has to be done before the first execution.

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from delegraph.errors import InvalidProgram
 from delegraph.interfaces.platform import Platform
@@ -69,7 +70,7 @@ class SharedState:
 _OWN = "give each thread a session of its own: module.session(), or load_method(…, shared_state=SharedState(program))"
 
 
-def planned_buffer(record: Tensor, memory: Array, sources: TensorSources) -> StateBuffer:
+def planned_buffer(record: Tensor, memory: NDArray[np.uint8], sources: TensorSources) -> StateBuffer:
     """The buffer of a planned tensor, whose place is in `memory`."""
     assert record.allocation_info is not None
     array = tensor_view(record, memory, record.allocation_info.memory_offset)
