@@ -1,4 +1,4 @@
-"""docs/files.md names every file of the core, with what its own docstring says of it.
+"""docs/files.md names every file of the core, with what its own docstring says of it; and no import is circular.
 
 `pytest tests/test_architecture.py --renew` writes it anew.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,41 @@ def test_every_file_says_what_it_is() -> None:
     written = [file for file in CORE.rglob("*.py") if file.read_text(encoding="utf-8").strip()]
     silent = [file for file in written if not first_sentence(file)]
     assert silent == []
+
+
+def module_name(file: Path) -> str:
+    """`delegraph.aot.lower`; of a room's `__init__.py`, the room's name."""
+    return ".".join(file.relative_to(CORE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported_names(tree: ast.Module) -> Iterator[str]:
+    """The modules, or names in modules, that a file imports; not within functions, but for type checkers as well."""
+    nodes: list[ast.AST] = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "the core imports by full names"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.expr):
+            nodes += ast.iter_child_nodes(node)
+
+
+def test_no_import_is_circular() -> None:
+    """A module is read without those that use it, and so are its types."""
+    files = {module_name(file): file for file in CORE.rglob("*.py")}
+    graph = {
+        module: {
+            name if name in files else name.rpartition(".")[0]
+            for name in imported_names(ast.parse(file.read_text("utf-8")))
+        }
+        & files.keys()
+        for module, file in files.items()
+    }
+    circle: list[str] = []
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = error.args[1]
+    assert circle == []

@@ -56,7 +56,7 @@ def session(request: pytest.FixtureRequest) -> Any:
 
 def handles(session: Any) -> dict[str, CpuHandle]:
     """The delegates of the methods, by method."""
-    return {name: one.handle for name in session.methods for one in session[name].method._delegates}
+    return {name: one.handle for name in session.methods for one in session[name].method._loaded.delegates.all}
 
 
 def test_methods_work_on_one_cache_wherever_they_run(session: Any) -> None:

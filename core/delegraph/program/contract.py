@@ -120,7 +120,7 @@ def write_contracts(contracts: Mapping[str, MethodContract]) -> bytes:
     return json.dumps({"version": VERSION, "methods": methods}, separators=(",", ":")).encode()
 
 
-def _written(contract: MethodContract) -> dict[str, Any]:
+def _written(contract: MethodContract) -> dict[str, object]:
     fields = {
         "parameters": contract.parameters,
         "inputs": list(map(_written_dims, contract.inputs)),
@@ -131,11 +131,11 @@ def _written(contract: MethodContract) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _written_dims(dims: Dims | None) -> list[Any] | None:
+def _written_dims(dims: Dims | None) -> list[object] | None:
     return None if dims is None else [_written_dim(dim) for dim in dims]
 
 
-def _written_dim(dim: int | DimRange) -> Any:
+def _written_dim(dim: int | DimRange) -> object:
     if isinstance(dim, int):
         return dim
     fields = {"name": dim.name, "min": dim.low, "max": dim.high}
@@ -162,7 +162,7 @@ def read_contracts(data: Buffer) -> dict[str, MethodContract]:
         raise InvalidProgram(f"the named data {CONTRACT_KEY!r} is damaged: {error!r:.200}") from error
 
 
-def _read(method: dict[str, Any]) -> MethodContract:
+def _read(method: Mapping[str, object]) -> MethodContract:
     inputs = tuple(map(_read_dims, _list(method.get("inputs", []))))
     return MethodContract(
         parameters=tuple(map(_text, _list(method.get("parameters", [])))),
@@ -173,11 +173,11 @@ def _read(method: dict[str, Any]) -> MethodContract:
     )
 
 
-def _read_dims(dims: Any) -> Dims | None:
+def _read_dims(dims: object) -> Dims | None:
     return None if dims is None else tuple(map(_read_dim, _list(dims)))
 
 
-def _read_dim(dim: Any) -> int | DimRange:
+def _read_dim(dim: object) -> int | DimRange:
     if not isinstance(dim, dict):
         return _integer(dim)
     name, high = dim.get("name"), dim.get("max")
@@ -186,9 +186,9 @@ def _read_dim(dim: Any) -> int | DimRange:
     )
 
 
-def _read_condition(node: Any, inputs: Sequence[Dims | None], depth: int = 0) -> Expression:
+def _read_condition(node: object, inputs: Sequence[Dims | None], depth: int = 0) -> Expression:
     """A comparison, or several of them joined. Raises `ValueError` for anything else."""
-    name, *operands = _within_depth(node, depth)
+    name, operands = _within_depth(node, depth)
     if name in LOGIC and (len(operands) == 1 if name == "not" else operands):
         return (name, *(_read_condition(operand, inputs, depth + 1) for operand in operands))
     if name in COMPARISONS and len(operands) == 2:
@@ -196,10 +196,10 @@ def _read_condition(node: Any, inputs: Sequence[Dims | None], depth: int = 0) ->
     raise ValueError(f"{name!r:.40} with {len(operands)} operands is not a condition")
 
 
-def _read_number(node: Any, inputs: Sequence[Dims | None], depth: int) -> Expression:
+def _read_number(node: object, inputs: Sequence[Dims | None], depth: int) -> Expression:
     if not isinstance(node, list):
         return _integer(node)
-    name, *operands = _within_depth(node, depth)
+    name, operands = _within_depth(node, depth)
     if name == "size" and len(operands) == 2:
         index, dim = map(_integer, operands)
         dims = inputs[index] if 0 <= index < len(inputs) else None
@@ -211,28 +211,29 @@ def _read_number(node: Any, inputs: Sequence[Dims | None], depth: int) -> Expres
     raise ValueError(f"{name!r:.40} with {len(operands)} operands is not a number")
 
 
-def _within_depth(node: Any, depth: int) -> list[Any]:
+def _within_depth(node: object, depth: int) -> tuple[str, list[object]]:
     if depth > MAX_DEPTH:
         raise ValueError(f"a relation is more than {MAX_DEPTH} deep")
-    if not _list(node) or not isinstance(node[0], str):
+    name, *operands = _list(node) or [None]
+    if not isinstance(name, str):
         raise ValueError("a relation begins with its operator")
-    return _list(node)
+    return name, operands
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: object) -> list[object]:
     if not isinstance(value, list):
         raise TypeError(f"expected a list, not {type(value).__name__}")
     return value
 
 
-def _integer(value: Any) -> int:
+def _integer(value: object) -> int:
     """Of 64 bits, as sizes are."""
     if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
         raise TypeError(f"expected an integer of 64 bits, not {value!r:.40}")
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"expected a string, not {type(value).__name__}")
     return value

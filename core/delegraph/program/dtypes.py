@@ -106,12 +106,12 @@ def is_extended(scalar_type: ScalarType) -> bool:
     return _BY_CODE[scalar_type].numpy == "ml_dtypes"
 
 
-def storable(array: NDArray[Any]) -> NDArray[Any]:
+def storable(array: NDArray[np.generic]) -> NDArray[np.generic]:
     """`array` as `.npy` and `.npz` can hold it: bfloat16 and float8, which NumPy's format does not know, as float32."""
     return array.astype("float32") if array.dtype.isbuiltin == 2 else array  # 2: registered by ml_dtypes
 
 
-def scalar_type(dtype: np.dtype[Any] | str) -> ScalarType:
+def scalar_type(dtype: np.dtype[np.generic] | str) -> ScalarType:
     """The `ScalarType` of a NumPy dtype, or of its name. Raises `InvalidType` where there is none."""
     name = dtype if isinstance(dtype, str) else dtype.name
     code = _BY_NAME.get(name)

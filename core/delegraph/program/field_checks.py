@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 Violations: TypeAlias = Iterator[str]
 """Texts that begin with the rest of a field's path: `.sizes[1]: is -3, not an integer from 0 to 2147483647`."""
@@ -23,7 +23,7 @@ def under(path: str, violations: Iterable[str]) -> Violations:
         yield path + violation
 
 
-def integer(value: Any, allowed: Range) -> Violations:
+def integer(value: object, allowed: Range) -> Violations:
     """A Python integer within `allowed`, both ends included."""
     if not isinstance(value, int):
         yield f": is {value!r}, a {type(value).__name__}, not an integer"
@@ -31,7 +31,7 @@ def integer(value: Any, allowed: Range) -> Violations:
         yield f": is {value}, not within {allowed[0]} to {allowed[1]}"
 
 
-def integers(values: Any, allowed: Range) -> Violations:
+def integers(values: Iterable[object], allowed: Range) -> Violations:
     """A tuple of Python integers within `allowed`."""
     for index, value in enumerate(values):
         if not (isinstance(value, int) and allowed[0] <= value <= allowed[1]):
@@ -45,13 +45,13 @@ def indices(values: tuple[int, ...], count: int, what: str, lowest: int = 0) -> 
             yield f"[{index}]: is {value!r}, but there are {count} {what}"
 
 
-def index(value: Any, count: int, what: str) -> Violations:
+def index(value: object, count: int, what: str) -> Violations:
     """The index of one of the `count` things that `what` names."""
     if not (isinstance(value, int) and 0 <= value < count):
         yield f": is {value!r}, but there are {count} {what}"
 
 
-def text(value: Any) -> Violations:
+def text(value: object) -> Violations:
     """A string that UTF-8 can say."""
     if not isinstance(value, str):
         yield f": is a {type(value).__name__}, not a string"
@@ -62,7 +62,7 @@ def text(value: Any) -> Violations:
             yield f": cannot be written as UTF-8 ({error.reason})"
 
 
-def name(value: Any) -> Violations:
+def name(value: object) -> Violations:
     """A string that something is looked up by: not empty, and without the NUL that would end it early in C++."""
     yield from text(value)
     if value == "":

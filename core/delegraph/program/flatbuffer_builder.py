@@ -44,15 +44,15 @@ class Tables(NamedTuple):
     """A vector of tables, each described by `encode(row)` only when its turn comes: a program may have a million."""
 
     encode: Callable[[Any], Table]
-    rows: Collection[Any]
+    rows: Collection[object]
 
 
-def numbers(code: str, values: tuple[Any, ...]) -> Vector:
+def numbers(code: str, values: tuple[float, ...]) -> Vector:
     """A vector of numbers of one `struct` code."""
     return Vector(struct.pack(f"<{len(values)}{code}", *values), len(values), struct.calcsize(code))
 
 
-def rows(layout: TableLayout, fields: Collection[tuple[Any, ...]]) -> Tables:
+def rows(layout: TableLayout, fields: Collection[tuple[object, ...]]) -> Tables:
     """A vector of tables of one layout, by the fields of each."""
     return Tables(lambda row: (layout, row), fields)
 
@@ -117,7 +117,7 @@ class _Builder:
             for reference in references:
                 struct.pack_into("<I", self.buffer, reference, position - reference)
 
-    def _refer(self, reference: int, target: Any) -> None:
+    def _refer(self, reference: int, target: str | Vector | Tables | Table) -> None:
         if isinstance(target, str | Vector):
             # Equal short leaves have one key; a position in the file is a key that no other leaf has.
             key = target if _is_shared(target) else reference

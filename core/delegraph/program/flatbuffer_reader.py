@@ -35,8 +35,8 @@ _VTABLE_HEAD = struct.Struct("<HH").unpack_from
 class _Shape(NamedTuple):
     """A table's layout under one vtable: how to unpack it, and how to bring that into the order of the field ids."""
 
-    unpack: Callable[..., tuple[Any, ...]]
-    pick: Callable[[tuple[Any, ...]], tuple[Any, ...]]
+    unpack: Callable[..., tuple[object, ...]]
+    pick: Callable[[tuple[object, ...]], tuple[Any, ...]]
     refs: tuple[tuple[int, int], ...]  # of each reference: its field id, its offset in the table
 
 
@@ -179,7 +179,7 @@ class FlatBufferReader:
         )
 
 
-def _picker(order: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+def _picker(order: list[int]) -> Callable[[tuple[object, ...]], tuple[Any, ...]]:
     """A function that picks the elements of `order` out of a tuple (itemgetter alone returns a tuple from two up)."""
     if len(order) >= 2:
         return itemgetter(*order)

@@ -94,7 +94,7 @@ class _Writer:
         self._alignments = alignments
 
     def table(self, layout: TableLayout, record: Mapping[str, Any]) -> Table:
-        fields: dict[str, Any] = {}
+        fields: dict[str, object] = {}
         for name, kind, default in zip(layout.names, layout.kinds, layout.defaults, strict=True):
             value = record[name]
             if kind.form == "union":
@@ -109,7 +109,7 @@ class _Writer:
                 fields[name] = self._reference(layout.name, name, kind, value)
         return layout, tuple(fields.values())
 
-    def _reference(self, table: str, name: str, kind: FieldKind, value: Any) -> Any:
+    def _reference(self, table: str, name: str, kind: FieldKind, value: Any) -> object:
         if kind.form == "table":
             return self.table(_LAYOUTS[kind.of[0]], value)
         if kind.form == "tables":

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from delegraph.errors import InvalidArgument
 from delegraph.program.devices import CPU, Device
@@ -243,7 +243,10 @@ _TENSOR: Final = (
 _DYNAMISM: Final = {words: dynamism for dynamism, words in DYNAMISM.items()}
 
 
-def _items(text: str, read: Callable[[str], Any]) -> tuple[Any, ...]:
+_T = TypeVar("_T")
+
+
+def _items(text: str, read: Callable[[str], _T]) -> tuple[_T, ...]:
     inside = text.strip("[]")
     return tuple(map(read, inside.split(", "))) if inside else ()
 

@@ -10,7 +10,7 @@ checks enums, and names the byte of a code that means nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum, IntEnum
 from operator import attrgetter, itemgetter
@@ -26,10 +26,12 @@ __all__ = ["Conversion", "RecordCodec"]
 
 Decode: TypeAlias = Callable[[FlatBufferReader, int], Any]
 Encode: TypeAlias = Callable[[Any], Table]
-Conversion: TypeAlias = tuple[Callable[[Any], Sequence[Any]], Callable[..., Any]]
+Conversion: TypeAlias = tuple[Callable[[Any], Sequence[object]], Callable[..., object]]
 """Of a record that has other fields than its table: record -> the table's fields, and back."""
 
-_Read: TypeAlias = Callable[[FlatBufferReader, Any, int], Any]
+_ReadReference: TypeAlias = Callable[[FlatBufferReader, Any], object]
+_Write: TypeAlias = Callable[[Any], object]
+_Read: TypeAlias = Callable[[FlatBufferReader, Any, int], object]
 """(reader, the field as the table has it, the table's position) -> the record's field."""
 
 
@@ -52,7 +54,7 @@ class RecordCodec:
         """The record of the table of that name at `position`. Raises the reader's error for one that is damaged."""
         return self.decoder(table)(reader, position)
 
-    def encode(self, table: str, record: Any) -> Table:
+    def encode(self, table: str, record: object) -> Table:
         """The table of that name, as the builder takes it."""
         return self.encoder(table)(record)
 
@@ -92,7 +94,7 @@ class RecordCodec:
         ]
         in_order, pick = order == [*range(len(layout.names))], itemgetter(*order)
 
-        def decode(reader: FlatBufferReader, position: int) -> Any:
+        def decode(reader: FlatBufferReader, position: int) -> object:
             values = reader.table(layout, position)
             for index, read in reads:
                 values[index] = read(reader, values[index], position)
@@ -103,7 +105,7 @@ class RecordCodec:
     def _union_decoder(self, layout: TableLayout) -> Decode:
         decoders = [self.decoder(member) for member in layout.kinds[-1].of]
 
-        def decode(reader: FlatBufferReader, position: int) -> Any:
+        def decode(reader: FlatBufferReader, position: int) -> object:
             code, at = reader.table(layout, position)
             if at is None or not 0 < code <= len(decoders):
                 reader.refuse(position, f"an {layout.name} of union code {code} has no value that this version knows")
@@ -111,7 +113,7 @@ class RecordCodec:
 
         return decode
 
-    def _reader_of(self, layout: TableLayout, index: int, field: Field[Any] | None) -> _Read | None:
+    def _reader_of(self, layout: TableLayout, index: int, field: Field[object] | None) -> _Read | None:
         """The function that reads a field; None of a number, which is read already."""
         kind = layout.kinds[index]
         if kind.form == "number":
@@ -122,10 +124,10 @@ class RecordCodec:
             return lambda reader, at, position: read(reader, at)
         return lambda reader, at, position: absent(reader, position) if at is None else read(reader, at)
 
-    def _reference_reader(self, kind: FieldKind, field: Field[Any] | None) -> Callable[[FlatBufferReader, Any], Any]:
+    def _reference_reader(self, kind: FieldKind, field: Field[object] | None) -> _ReadReference:
         """The function that reads what a reference refers to; of None "" or nothing, but for a table."""
         annotation = "tuple" if field is None else str(field.type)
-        collect: Callable[[Any], Any] = tuple if annotation.startswith("tuple") else list
+        collect: Callable[[Iterable[object]], Sequence[object]] = tuple if annotation.startswith("tuple") else list
         (of, *_) = kind.of or ("",)
         if kind.form == "text":
             return FlatBufferReader.string
@@ -142,7 +144,7 @@ class RecordCodec:
         record = self._records.get(table)
         return record if isinstance(record, type) and is_dataclass(record) else None
 
-    def _enum(self, kind: FieldKind, field: Field[Any] | None) -> type[Enum] | None:
+    def _enum(self, kind: FieldKind, field: Field[object] | None) -> type[Enum] | None:
         names = (*kind.of, *([] if field is None else [str(field.type)]))
         return next((self._records[name] for name in names if name in self._records), None)
 
@@ -164,7 +166,7 @@ class RecordCodec:
         if layout.kinds[-1].form == "union":
             members = {member: (code, self.encoder(member)) for code, member in enumerate(layout.kinds[-1].of, start=1)}
 
-            def encode(value: Any) -> Table:
+            def encode(value: object) -> Table:
                 code, member = members[type(value).__name__]
                 return layout, (code, member(value))
 
@@ -189,7 +191,7 @@ class RecordCodec:
             write = writes[0][1] if writes else _itself
             return lambda value: (layout, (write(get(value)),))
 
-        def encode(value: Any) -> Table:
+        def encode(value: object) -> Table:
             values = [*get(value)]
             for index, write in writes:
                 values[index] = write(values[index])
@@ -197,7 +199,7 @@ class RecordCodec:
 
         return encode
 
-    def _writer_of(self, layout: TableLayout, index: int, field: Field[Any] | None) -> Callable[[Any], Any] | None:
+    def _writer_of(self, layout: TableLayout, index: int, field: Field[object] | None) -> _Write | None:
         """The function that writes a field; None of one that is written as it is."""
         kind, default = layout.kinds[index], layout.defaults[index]
         if kind.form == "number":
@@ -210,7 +212,7 @@ class RecordCodec:
         write = self._reference_writer(kind, field)
         return (lambda value: None if value is None else write(value)) if _is_optional(field) else write
 
-    def _reference_writer(self, kind: FieldKind, field: Field[Any] | None) -> Callable[[Any], Any]:
+    def _reference_writer(self, kind: FieldKind, field: Field[object] | None) -> _Write:
         (of, *_) = kind.of
         if kind.form == "numbers" and field is not None and str(field.type).startswith("bytes"):
             return lambda value: Vector(value, len(value), 1)
@@ -220,12 +222,12 @@ class RecordCodec:
         return encode if kind.form == "table" else lambda value: Tables(encode, value)
 
 
-def _index(layout: TableLayout, field: Field[Any]) -> int:
+def _index(layout: TableLayout, field: Field[object]) -> int:
     """The table's field of that name; the only one of a table of one field, whatever it is called."""
     return 0 if len(layout.names) == 1 else layout.names.index(field.name)
 
 
-def _is_optional(field: Field[Any] | None) -> bool:
+def _is_optional(field: Field[object] | None) -> bool:
     return field is not None and "None" in str(field.type)
 
 
@@ -237,7 +239,7 @@ def _enum_reader(enum: type[Enum] | None) -> _Read | None:
         return lambda reader, code, position: reader.enum(enum, code, position)
     texts = [member.value for member in enum]
 
-    def read(reader: FlatBufferReader, code: int, position: int) -> Any:
+    def read(reader: FlatBufferReader, code: int, position: int) -> object:
         if not 0 <= code < len(texts):
             reader.refuse(position, f"{enum.__name__} has no code {code}")
         return texts[code]
@@ -252,7 +254,7 @@ def _position(enum: type[Enum], text: str) -> int:
     return texts.index(text)
 
 
-def _absent(layout: TableLayout, index: int, field: Field[Any] | None) -> Decode | None:
+def _absent(layout: TableLayout, index: int, field: Field[object] | None) -> Decode | None:
     """The function that makes what a reference that a table does not have reads as; None: it is read as empty."""
     if field is not None and field.default_factory is not MISSING:
         make = field.default_factory
@@ -264,5 +266,5 @@ def _absent(layout: TableLayout, index: int, field: Field[Any] | None) -> Decode
     return None
 
 
-def _itself(value: Any) -> Any:
+def _itself(value: object) -> object:
     return value

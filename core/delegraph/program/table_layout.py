@@ -12,11 +12,14 @@ field's id, and so its slot in the vtable. A field is one of
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 __all__ = ["FieldKind", "TableLayout", "layouts_of"]
 
-_DEFAULTS: Final[dict[str, Any]] = {"?": False, "f": 0.0, "d": 0.0}
+Default: TypeAlias = "float | None"
+"""Of a field that is absent: a number or a bool; None of a reference."""
+
+_DEFAULTS: Final[dict[str, float]] = {"?": False, "f": 0.0, "d": 0.0}
 _FLOATS: Final = frozenset("fd")
 
 
@@ -42,9 +45,9 @@ class TableLayout:
         parts = [_read(field) for field in fields.values()]
         self.kinds = tuple(kind for kind, _, _ in parts)
         self.codes = tuple(code for _, code, _ in parts)
-        self.defaults: tuple[Any, ...] = tuple(default for _, _, default in parts)
+        self.defaults: tuple[Default, ...] = tuple(default for _, _, default in parts)
         self.is_ref = tuple(kind.form != "number" for kind in self.kinds)
-        self.omitted: tuple[Any, ...] = tuple(None if code in _FLOATS else default for _, code, default in parts)
+        self.omitted: tuple[Default, ...] = tuple(None if code in _FLOATS else default for _, code, default in parts)
 
 
 def layouts_of(tables: ModuleType) -> dict[str, TableLayout]:
@@ -52,7 +55,7 @@ def layouts_of(tables: ModuleType) -> dict[str, TableLayout]:
     return {layout.name: layout for layout in vars(tables).values() if isinstance(layout, TableLayout)}
 
 
-def _read(field: str) -> tuple[FieldKind, str, Any]:
+def _read(field: str) -> tuple[FieldKind, str, Default]:
     """A field's kind, the code of what is in the table (of a reference an offset), and the default."""
     number, *enum = field.split(" ")
     code, _, default = number.partition("=")

@@ -134,7 +134,7 @@ def _optional(item: int) -> str:
     return "none" if item == -1 else f"%{item}"
 
 
-_VALUES: Final[dict[type[Any], Callable[[Any], str]]] = {
+_VALUES: Final[dict[type[object], Callable[[Any], str]]] = {
     Null: lambda value: "none",
     Int: lambda value: f"int {value.value}",
     Bool: lambda value: f"bool {_bool(value.value)}",
@@ -165,7 +165,7 @@ def _location(chain: Chain, index: int) -> str:
     return f"  # {printable(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
 
 
-_INSTRUCTIONS: Final[dict[type[Any], Callable[[Any, ExecutionPlan], str]]] = {
+_INSTRUCTIONS: Final[dict[type[object], Callable[[Any, ExecutionPlan], str]]] = {
     KernelCall: lambda call, plan: f"{printable(str(plan.operators[call.op_index]))}({_values(call.args)})",
     DelegateCall: lambda call, plan: (
         f"delegate {call.delegate_index} {printable(plan.delegates[call.delegate_index].id)}({_values(call.args)})"

@@ -35,7 +35,7 @@ from delegraph.program.schema import (
     Tensor,
 )
 from delegraph.program.verify_devices import device_violations
-from delegraph.program.verify_values import MAX_NBYTES, ValueContext, value_violations
+from delegraph.program.verify_values import MAX_NBYTES, Kinds, ValueContext, value_violations
 from delegraph.program.walk import delegates
 
 MAX_ALIGNMENT: Final = 2**30
@@ -169,7 +169,7 @@ def _compile_spec_violations(spec: CompileSpec) -> Violations:
 # ---- instructions ----------------------------------------------------------------------------------
 
 
-def _chain_violations(chain: Chain, plan: ExecutionPlan, kinds: tuple[type[Any], ...]) -> Violations:
+def _chain_violations(chain: Chain, plan: ExecutionPlan, kinds: Kinds) -> Violations:
     yield from under(".inputs", field_checks.indices(chain.inputs, len(kinds), "values"))
     yield from under(".outputs", field_checks.indices(chain.outputs, len(kinds), "values"))
     for index, instruction in enumerate(chain.instructions):
@@ -198,24 +198,22 @@ def _frame_violations(frame: Frame) -> Violations:
     yield from under(".context", field_checks.text(frame.context))
 
 
-def _kernel_call(call: KernelCall, plan: ExecutionPlan, chain: Chain, kinds: tuple[type[Any], ...]) -> Violations:
+def _kernel_call(call: KernelCall, plan: ExecutionPlan, chain: Chain, kinds: Kinds) -> Violations:
     yield from under(".op_index", field_checks.index(call.op_index, len(plan.operators), "operators"))
     yield from under(".args", field_checks.indices(call.args, len(kinds), "values"))
 
 
-def _delegate_call(call: DelegateCall, plan: ExecutionPlan, chain: Chain, kinds: tuple[type[Any], ...]) -> Violations:
+def _delegate_call(call: DelegateCall, plan: ExecutionPlan, chain: Chain, kinds: Kinds) -> Violations:
     yield from under(".delegate_index", field_checks.index(call.delegate_index, len(plan.delegates), "delegates"))
     yield from under(".args", field_checks.indices(call.args, len(kinds), "values"))
 
 
-def _move_call(call: MoveCall, plan: ExecutionPlan, chain: Chain, kinds: tuple[type[Any], ...]) -> Violations:
+def _move_call(call: MoveCall, plan: ExecutionPlan, chain: Chain, kinds: Kinds) -> Violations:
     yield from under(".move_from", field_checks.index(call.move_from, len(kinds), "values"))
     yield from under(".move_to", field_checks.index(call.move_to, len(kinds), "values"))
 
 
-def _jump_false_call(
-    call: JumpFalseCall, plan: ExecutionPlan, chain: Chain, kinds: tuple[type[Any], ...]
-) -> Violations:
+def _jump_false_call(call: JumpFalseCall, plan: ExecutionPlan, chain: Chain, kinds: Kinds) -> Violations:
     """A jump may end at the chain's end, one past the last instruction."""
     yield from under(".cond_value_index", _value_of_kind(call.cond_value_index, kinds, (Bool, Tensor)))
     ends = len(chain.instructions) + 1
@@ -225,19 +223,19 @@ def _jump_false_call(
     )
 
 
-def _free_call(call: FreeCall, plan: ExecutionPlan, chain: Chain, kinds: tuple[type[Any], ...]) -> Violations:
+def _free_call(call: FreeCall, plan: ExecutionPlan, chain: Chain, kinds: Kinds) -> Violations:
     yield from under(".value_index", _value_of_kind(call.value_index, kinds, (Tensor,)))
 
 
-def _value_of_kind(index: int, kinds: tuple[type[Any], ...], allowed: tuple[type[Any], ...]) -> Violations:
+def _value_of_kind(index: int, kinds: Kinds, allowed: Kinds) -> Violations:
     wrong = tuple(field_checks.index(index, len(kinds), "values"))
     yield from wrong
     if not wrong and kinds[index] not in allowed:
         yield f": is {index}, a value of kind {kinds[index].__name__}, not {' or '.join(k.__name__ for k in allowed)}"
 
 
-_InstructionCheck: TypeAlias = Callable[[Any, ExecutionPlan, Chain, tuple[type[Any], ...]], Violations]
-_INSTRUCTION_CHECKS: Final[dict[type[Any], _InstructionCheck]] = {
+_InstructionCheck: TypeAlias = Callable[[Any, ExecutionPlan, Chain, Kinds], Violations]
+_INSTRUCTION_CHECKS: Final[dict[type[object], _InstructionCheck]] = {
     KernelCall: _kernel_call,
     DelegateCall: _delegate_call,
     MoveCall: _move_call,

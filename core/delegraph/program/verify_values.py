@@ -31,6 +31,8 @@ MAX_RANK: Final = 16
 MAX_SIZE: Final = 2**31 - 1
 MAX_NBYTES: Final = 2**63 - 1
 
+Kinds: TypeAlias = tuple[type[object], ...]
+"""The records' classes of a method's values, by index."""
 Geometry: TypeAlias = tuple[ScalarType, tuple[int, ...], tuple[int, ...]]
 
 
@@ -41,7 +43,7 @@ class ValueContext:
     `geometries` remembers the violations of (scalar_type, sizes, dim_order), which many tensors share.
     """
 
-    kinds: tuple[type[Any], ...]
+    kinds: Kinds
     constant_sizes: tuple[int, ...]
     mutable_data_sizes: tuple[int, ...]
     planned_sizes: tuple[int, ...]
@@ -51,7 +53,7 @@ class ValueContext:
 Check: TypeAlias = Callable[[ValueContext, int, Any], Violations]
 
 
-def value_violations(context: ValueContext, index: int, value: Any) -> Violations:
+def value_violations(context: ValueContext, index: int, value: object) -> Violations:
     """The violations of the value at `index`."""
     check = _CHECKS.get(type(value))
     if check is None:
@@ -158,7 +160,7 @@ def _nothing(context: ValueContext, index: int, value: object) -> Violations:
     return iter(())
 
 
-def _typed(*kinds: type[Any]) -> Check:
+def _typed(*kinds: type[object]) -> Check:
     """A check of `value.value` by type."""
 
     def check(context: ValueContext, index: int, value: Any) -> Violations:
@@ -168,7 +170,7 @@ def _typed(*kinds: type[Any]) -> Check:
     return check
 
 
-def _literals(*kinds: type[Any]) -> Check:
+def _literals(*kinds: type[object]) -> Check:
     """A check of `value.items` by type."""
 
     def check(context: ValueContext, index: int, value: Any) -> Violations:
@@ -191,7 +193,7 @@ def _optional_tensor_list(context: ValueContext, index: int, value: OptionalTens
     yield from _boxed(context, tuple(item if item != -1 else None for item in value.items), index, Tensor)
 
 
-def _boxed(context: ValueContext, items: tuple[int | None, ...], end: int, kind: type[Any]) -> Violations:
+def _boxed(context: ValueContext, items: tuple[int | None, ...], end: int, kind: type[object]) -> Violations:
     """Items are indices below `end` of values of one kind. Values are parsed in order, lists of tensors after them."""
     for i, item in enumerate(items):
         if item is None:
@@ -202,7 +204,7 @@ def _boxed(context: ValueContext, items: tuple[int | None, ...], end: int, kind:
             yield f".items[{i}]: is {item}, a value of kind {context.kinds[item].__name__}, not {kind.__name__}"
 
 
-_CHECKS: Final[dict[type[Any], Check]] = {
+_CHECKS: Final[dict[type[object], Check]] = {
     Null: _nothing,
     Int: lambda context, index, value: field_checks.under(
         ".value", field_checks.integer(value.value, field_checks.INT64)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from delegraph.errors import InvalidExternalData, InvalidProgram
 from delegraph.program.buffers import byte_view
@@ -88,7 +88,7 @@ def read_origin(
         raise error(f"the named data {key!r} is damaged: {cause!r:.200}") from cause
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str) or not value.isprintable():  # it may stand in a message
         raise TypeError(f"expected text that can be printed, got {value!r:.50}")
     return value

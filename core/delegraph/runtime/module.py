@@ -34,12 +34,10 @@ from delegraph.runtime.values.borrowing import Borrowing, InputMode, OutputMode
 from delegraph.tables import printable
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from delegraph.plugins.registry import PluginRegistry
+    from delegraph.runtime.values.memory import CallersBuffers
 
-    Buffers: TypeAlias = Mapping[int, schema.Buffer | NDArray[Any]]
-    CallersMemory: TypeAlias = Buffers | Mapping[str, Buffers]
+    CallersMemory: TypeAlias = CallersBuffers | Mapping[str, CallersBuffers]
 
 
 def load(
@@ -114,16 +112,16 @@ def _require_backends(program: Program, backends: Mapping[str, BackendInterface]
             )
 
 
-def _by_method(memory: CallersMemory, main_name: str, program: Program) -> Mapping[str, Buffers]:
+def _by_method(memory: CallersMemory, main_name: str, program: Program) -> Mapping[str, CallersBuffers]:
     """The caller's buffers by method. Raises `InvalidArgument` for a method that is not there."""
     named = {name: buffers for name, buffers in memory.items() if isinstance(name, str)}
     if not named:
-        return {main_name: cast("Buffers", memory)} if memory else {}
+        return {main_name: cast("CallersBuffers", memory)} if memory else {}
     for name in memory:
         if name not in program.method_names:
             known = ", ".join(sorted(program.method_names))
             raise InvalidArgument(f"memory is given for method {name!r}; the program has {known}")
-    return cast("Mapping[str, Buffers]", named)
+    return cast("Mapping[str, CallersBuffers]", named)
 
 
 def _load_again(
@@ -162,7 +160,7 @@ class StructuredMethod:
             return outputs[0]
         return outputs if self._result is None else self._result.unflatten(outputs)
 
-    def _flat_result(self, out: Any) -> Sequence[Any]:
+    def _flat_result(self, out: object) -> Sequence[object]:
         if self._result is None:
             return out if isinstance(out, list | tuple) else [out]
         try:

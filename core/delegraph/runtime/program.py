@@ -22,19 +22,18 @@ from delegraph.runtime.data_loader import Source, open_data_loader
 from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.tracing import DebugLevel, EventTracer
 from delegraph.runtime.external_data import DataSources, open_data_files, read_external_data
+from delegraph.runtime.loading import Choices, load_plan
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.resolution.backend_options import BackendOptions
 from delegraph.runtime.resolution.environment import Environment
 from delegraph.runtime.shared_state import SharedState
 from delegraph.runtime.values.borrowing import Borrowing
-from delegraph.runtime.values.memory import HierarchicalAllocator, MemoryManager, allocate
+from delegraph.runtime.values.memory import CallersBuffers, HierarchicalAllocator, MemoryManager, allocate
 from delegraph.runtime.values.value_parser import TensorSources
 from delegraph.tables import printable
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from delegraph.plugins.registry import PluginRegistry
     from delegraph.program.flat_tensor import ExternalData
 
@@ -137,7 +136,7 @@ class Program:
         shared_state: SharedState | None = None,
         like: Method | None = None,
         borrowing: Borrowing | None = None,
-        memory: Mapping[int, Buffer | NDArray[Any]] | None = None,
+        memory: CallersBuffers | None = None,
     ) -> Method:
         """A new Method with memory of its own, which is freed with it.
 
@@ -163,18 +162,17 @@ class Program:
         if memory_manager is not None and memory is not None:
             raise InvalidArgument("memory_manager gives all of a method's memory, so that memory has no use beside it")
         shared = None if memory_manager is not None else shared_state or self._own_shared_state()
-        method = Method(
-            self,
-            self.plan(name),
-            memory_manager,
-            event_tracer or self._tracer,
-            backend_options,
-            limits,
-            shared,
-            like,
-            borrowing,
-            memory,
+        plan = self.plan(name)
+        choices = Choices(
+            limits=limits or self.environment.limits,
+            memory_manager=memory_manager,
+            memory=memory or {},
+            shared_state=shared if shared is not None and name in shared.methods else None,
+            borrowing=borrowing or Borrowing(),
+            backend_options=backend_options or {},
+            event_tracer=event_tracer or self._tracer,
         )
+        method = Method(self, load_plan(self, plan, choices, None if like is None else like._loaded))
         self.environment.plugin_registry().notify("method_loaded", method=method)
         return method
 

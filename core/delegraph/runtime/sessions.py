@@ -6,19 +6,16 @@ state and the calls that are bound to both are each session's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from delegraph.runtime.execution.tracing import EventTracer
 from delegraph.runtime.method import Method
+from delegraph.runtime.program import Program
 from delegraph.runtime.resolution.backend_options import BackendOptions
 from delegraph.runtime.shared_state import SharedState
 from delegraph.runtime.values.borrowing import Borrowing
-
-if TYPE_CHECKING:
-    from delegraph.runtime.program import Program
+from delegraph.runtime.values.memory import CallersBuffers
 
 __all__ = ["Sessions"]
 
@@ -40,7 +37,7 @@ class Sessions:
         self._loaded: dict[str, WeakSet[Method]] = {}
         self._lock = Lock()
 
-    def load(self, name: str, shared_state: SharedState, memory: Mapping[int, Any] | None = None) -> Method:
+    def load(self, name: str, shared_state: SharedState, memory: CallersBuffers | None = None) -> Method:
         """The method `name` for the session whose state this is. `memory`, and what is raised, are those of
         `Program.load_method`."""
         with self._lock:

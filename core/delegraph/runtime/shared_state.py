@@ -11,24 +11,22 @@ file says (`program/shared_state.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from delegraph.errors import InvalidProgram
 from delegraph.interfaces.platform import Platform
-from delegraph.program.schema import Tensor
+from delegraph.program.schema import ExecutionPlan, Tensor
 from delegraph.program.shared_state import size_of_memory, tensors_in
 from delegraph.program.verify_values import is_stored
 from delegraph.runtime.execution.exclusive import Exclusive
 from delegraph.runtime.execution.limits import Limits
+from delegraph.runtime.loaded_program import LoadedProgram
 from delegraph.runtime.state import State, StateBuffer, tensor_text
 from delegraph.runtime.values.memory import HierarchicalAllocator, allocate
 from delegraph.runtime.values.value_parser import TensorSources, stored_tensor, tensor_view
-from delegraph.runtime.values.values import Array, attribute_name
-
-if TYPE_CHECKING:
-    from delegraph.runtime.program import Program
+from delegraph.runtime.values.values import Array, ValueTable, attribute_name
 
 
 class SharedState:
@@ -37,7 +35,7 @@ class SharedState:
     Of the methods of one SharedState one runs at a time.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoadedProgram) -> None:
         shared = program.shared_buffers
         self.records = program.records
         self.methods = frozenset[str]() if shared is None else shared.methods
@@ -72,7 +70,7 @@ class SharedState:
 _OWN = "give each thread a session of its own: module.session(), or load_method(…, shared_state=SharedState(program))"
 
 
-def planned_buffer(record: Tensor, memory: Array, sources: TensorSources) -> StateBuffer:
+def planned_buffer(record: Tensor, memory: NDArray[np.uint8], sources: TensorSources) -> StateBuffer:
     """The buffer of a planned tensor, whose place is in `memory`."""
     assert record.allocation_info is not None
     array = tensor_view(record, memory, record.allocation_info.memory_offset)
@@ -85,6 +83,33 @@ def buffer_name(record: Tensor, shared: SharedState | None) -> str:
     if shared is None or place is None or place.memory_id != shared.memory_id:
         return attribute_name(record)
     return attribute_name(record) or f"{place.memory_id}+{place.memory_offset}"
+
+
+def buffers_of(
+    plan: ExecutionPlan, values: ValueTable, sources: TensorSources, shared: SharedState | None
+) -> dict[str, StateBuffer]:
+    """The mutable buffers of a loaded method, by name: those that the file names, and those that methods share."""
+    known = {} if shared is None else shared.buffers
+    buffers: dict[str, StateBuffer] = {}
+    for index, record in enumerate(plan.values):
+        if isinstance(record, Tensor) and (name := buffer_name(record, shared)):
+            buffer = known.get(name) or _buffer(plan, values, sources, index, record)
+            if buffer is not None:
+                buffers[name] = buffer
+    return buffers
+
+
+def _buffer(
+    plan: ExecutionPlan, values: ValueTable, sources: TensorSources, index: int, record: Tensor
+) -> StateBuffer | None:
+    """The buffer of a named tensor; None for a constant, and for a tensor on a device."""
+    if record.allocation_info is not None:
+        memory = sources.planned.buffers[record.allocation_info.memory_id - 1]
+        return planned_buffer(record, memory, sources) if isinstance(memory, np.ndarray) else None
+    moving = values.moving.get(index)
+    if moving is None or moving.memory is None or index in (*plan.inputs, *plan.outputs):
+        return None
+    return StateBuffer(moving.view(moving.bound), is_set=False)
 
 
 def delegates_buffers(

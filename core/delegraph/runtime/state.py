@@ -9,11 +9,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidType, NotFound
+from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidState, InvalidType, NotFound
 from delegraph.program.dtypes import numpy_dtype, scalar_type
 from delegraph.runtime.data_loader import open_data_loader
 from delegraph.runtime.execution.exclusive import Exclusive
@@ -71,7 +72,7 @@ class Guard:
             return action()
 
 
-class State(Mapping[str, Array]):
+class State(Mapping[str, NDArray[Any]]):
     """Mutable buffers by fully qualified name: `state["cache.k"]` is a view of its memory, to read or to write.
 
     Whatever changes or copies them raises `InvalidState` while a method that has them is executing in another thread.
@@ -83,7 +84,7 @@ class State(Mapping[str, Array]):
         self.buffers = buffers
         self.guards = tuple(dict.fromkeys(guards))
 
-    def __getitem__(self, name: str) -> Array:
+    def __getitem__(self, name: str) -> NDArray[Any]:
         buffer = self._buffer(name)
         buffer.is_set = True  # whoever asks for an array to be set sets it
         return buffer.array
@@ -112,7 +113,7 @@ class State(Mapping[str, Array]):
 
         self._alone(reset_all)
 
-    def copy(self) -> dict[str, Array]:
+    def copy(self) -> dict[str, NDArray[Any]]:
         """The current contents, for `restore`: arrays of the caller's own."""
         return self._alone(lambda: {name: buffer.array.copy() for name, buffer in self.buffers.items()})
 
@@ -189,6 +190,19 @@ def joined_state(states: Mapping[str, State]) -> State:
         for method_name, buffer in owning.values()
     }
     return State(joined, [alone for state in states.values() for alone in state.guards])
+
+
+def require_set(state: State, method: str) -> None:
+    """Raise `InvalidState` if there is a buffer that the caller has to set before `method` runs, and has not."""
+    unset = sorted(name for name, buffer in state.buffers.items() if not buffer.is_set)
+    if not unset:
+        return
+    raise InvalidState(
+        f"method {method!r}: nothing says what {', '.join(map(repr, unset))} holds at first:"
+        " the program was lowered with alloc_mutable_buffers=False, which leaves that to the caller\n"
+        f"  what to do: set it before the first execution, method.get_attribute({unset[0]!r})[:] = …, or lower"
+        " with alloc_mutable_buffers=True, which keeps the model's value in the file"
+    )
 
 
 # ---- values ----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from delegraph.runtime.binding.shape_bindings import ATTEMPTS, KEPT, ShapeBindin
 
 
 def bindings_of(method: Method) -> ShapeBindings:
-    bindings: ShapeBindings = method._execute.__wrapped__.__self__  # type: ignore[attr-defined]
+    bindings: ShapeBindings = method._loaded.execute.__wrapped__.__self__  # type: ignore[attr-defined]
     return bindings
 
 

@@ -143,7 +143,7 @@ def test_without_a_tracer_calls_are_bare(build: Any, load_method: Any) -> None:
     x = build.tensor(1)
     build.call("aten::add.out", x, x, build.int(1), build.tensor(1))
     method = load_method(build, build.plan([x], []))
-    block = method._execute.__wrapped__.args[0]
+    block = method._loaded.execute.__wrapped__.args[0]
     assert block.calls[0].func is np.add
 
 

@@ -93,7 +93,7 @@ def test_nor_into_a_view_of_a_constant(build: Any, load_method: Any) -> None:
     method = load_method(build, build.plan([x], [constant]), backends={"Poke": Poke()})
     with pytest.raises(InvalidProgram, match="an output of the delegate lies in memory that is not the method's own"):
         method.execute([ONES])
-    assert method._values.slots[constant].tolist() == [1, 1]
+    assert method._loaded.values.slots[constant].tolist() == [1, 1]
 
 
 def test_a_kernel_does_not_write_into_a_constant(build: Any, load_method: Any) -> None:

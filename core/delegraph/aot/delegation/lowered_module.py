@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
@@ -28,9 +28,6 @@ from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import DelegationSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.program.schema import CompileSpec, Program
-
-if TYPE_CHECKING:
-    from delegraph.aot import ExecutorchProgramManager
 
 __all__ = [
     "LoweredBackendModule",
@@ -151,7 +148,7 @@ class LoweredBackendModule(torch.nn.Module):
             memory_planning=memory_planning,
         ).buffer
 
-    def _executorch(self, memory_planning: Any, **options: Any) -> ExecutorchProgramManager:
+    def _executorch(self, memory_planning: Any, **options: Any) -> _FinishedProgram:
         from delegraph.aot import EdgeProgramManager, ExecutorchBackendConfig  # emission lies above this room
         from delegraph.aot.delegation.single_call import program_calling
 
@@ -194,6 +191,15 @@ class LoweredBackendModule(torch.nn.Module):
         twin = self.standing_for(copy_program(self.original_module))
         twin._compile_specs, twin.meta = list(self._compile_specs), dict(self.meta)
         return twin
+
+
+class _FinishedProgram(Protocol):
+    """The records and the bytes of a program: an `ExecutorchProgramManager`, which is made above this room."""
+
+    @property
+    def executorch_program(self) -> Program: ...
+    @property
+    def buffer(self) -> bytes: ...
 
 
 def is_delegate_call(node: Node) -> bool:

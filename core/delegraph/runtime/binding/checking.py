@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, TypeGuard
 
 import numpy as np
 
@@ -166,14 +166,14 @@ class _CheckedCall:
         array[...] = self._pattern(array.dtype)
         return True
 
-    def _whole(self, index: int) -> Any:
+    def _whole(self, index: int) -> object:
         """The array that stands for an output, at its bound where its shape is to come yet."""
         tensor = self.values.moving.get(index)
         if tensor is None or tensor.moves or tensor.unbounded or not isinstance(tensor.memory, np.ndarray):
             return self.values.slots[index]
         return tensor.view(tensor.bound)
 
-    def _pattern(self, dtype: np.dtype[Any]) -> Array:
+    def _pattern(self, dtype: np.dtype[np.generic]) -> Array:
         """One element, as an array, for NumPy makes True of any scalar bool: of floats a NaN that no processor makes,
         of bools neither of the two, of integers another one in each run."""
         byte = {"b": 0x5A, "i": 0xFD - self.turn, "u": 0xFD - self.turn}.get(dtype.kind, 0xFF)
@@ -209,7 +209,7 @@ _SURE: Final = 4
 """Bytes. A pattern of so many is not computed by chance; one of fewer is, now and then."""
 
 
-def _is_array(value: object) -> bool:
+def _is_array(value: object) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray)
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidProgram, OperatorMissing, PluginConflict, restated
+from delegraph.interfaces.backend import Argument
 from delegraph.interfaces.kernel import BoundCall, Kernel
 from delegraph.program.devices import CPU, tagged_device
 from delegraph.program.kernel_calls import Arguments, Need, kernel_key, needed_kernels, split_arguments
@@ -157,7 +157,7 @@ class Binder:
             return bound_by_address(self.slots, call.args, moving, partial(self.bind_again, delegate))
         context, handle, execute = self.delegate_context, delegate.handle, delegate.execute
 
-        def run(*args: Any) -> None:
+        def run(*args: Argument) -> None:
             self.require_writable(delegate.outputs_of(args))
             execute(context, handle, args)
 
@@ -174,18 +174,18 @@ class Binder:
             return False
         return tensor.moves and not tensor.resizable and tensor.kind is np.ndarray
 
-    def bind_again(self, delegate: Delegate, args: Sequence[Any]) -> BoundCall:
+    def bind_again(self, delegate: Delegate, args: Sequence[Argument]) -> BoundCall:
         args = [_own_view(arg) for arg in args]
         self.require_writable(delegate.outputs_of(args))
         return delegate.bind(self.delegate_context, args)
 
-    def require_writable(self, outputs: Sequence[Any]) -> None:
+    def require_writable(self, outputs: Sequence[object]) -> None:
         """Raise unless they lie in the method's own memory; that one is a view of a constant shows only now."""
         for out in outputs:
             if isinstance(out, np.ndarray) and not out.flags.writeable:
                 raise InvalidProgram("an output of the delegate lies in memory that is not the method's own")
 
-    def delegates_argument(self, index: int) -> Any:
+    def delegates_argument(self, index: int) -> Argument:
         """The delegate's own view of a fixed value: a change of the view's shape leaves the value's shape alone."""
         return _own_view(self.slots[index])
 
@@ -319,7 +319,7 @@ def _cut(
         yield Block(chain, start, tuple(calls[start:last]), number[stop], if_false, condition)
 
 
-def _own_view(value: Any) -> Any:
+def _own_view(value: Argument) -> Argument:
     if isinstance(value, list):
         return [_own_view(item) for item in value]
     return value.view() if isinstance(value, np.ndarray) else value

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from delegraph.interfaces.backend import Argument
 from delegraph.interfaces.kernel import BoundCall
 from delegraph.runtime.values.values import Array, gatherer
 
@@ -26,7 +27,7 @@ KEPT: Final = 4
 
 
 def bound_by_address(
-    slots: list[Any], indices: Sequence[int], moving: Sequence[int], bind: Callable[[Sequence[Any]], BoundCall]
+    slots: list[Any], indices: Sequence[int], moving: Sequence[int], bind: Callable[[Sequence[Argument]], BoundCall]
 ) -> BoundCall:
     """A call with the arguments in `slots` at `indices`. Those at positions `moving` are arrays of one shape and layout
     each; all others are the same in every run. `bind(args)` gives a call with the arguments in it.

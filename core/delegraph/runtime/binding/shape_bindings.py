@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from delegraph.interfaces.backend import Argument
 from delegraph.interfaces.kernel import BoundCall, Kernel
 from delegraph.program.kernel_calls import Arguments, Need
 from delegraph.program.prim_op_names import ET_VIEW
@@ -130,8 +131,8 @@ class _Bound:
 
     blocks: tuple[Block, ...]
     arrays: list[tuple[MovingTensor, Array | None]]
-    scalars: list[tuple[int, Any]]
-    lists: list[tuple[list[Any], list[Any]]]
+    scalars: list[tuple[int, object]]
+    lists: list[tuple[list[object], list[object]]]
 
     def put_back(self, values: ValueTable) -> None:
         """Let the slots be as they were."""
@@ -222,7 +223,7 @@ class SettledValues(ValueTable):
         """The indices of numbers that follow from shapes."""
         return (i for i in self._settled if i not in self.moving and not isinstance(self.records[i], LISTS_OF_VALUES))
 
-    def settled_lists(self) -> Iterator[list[Any]]:
+    def settled_lists(self) -> Iterator[list[object]]:
         """The lists whose items are settled."""
         return (self.slots[i] for i in self._settled if isinstance(self.records[i], LISTS_OF_VALUES))
 
@@ -252,9 +253,10 @@ class SettledBinder(Binder):
         except Exception:
             return _go_on_dynamically
 
-    def delegates_argument(self, index: int) -> Any:
+    def delegates_argument(self, index: int) -> Argument:
         """The array itself: a delegate may ask for another shape of it, by which it is known."""
-        return self.slots[index]
+        argument: Argument = self.slots[index]
+        return argument
 
     def scalar_op(self, name: str, op: ScalarOp, args: Arguments) -> BoundCall:
         """A number that follows from shapes is there already."""
@@ -283,7 +285,7 @@ class SettledBinder(Binder):
         return run
 
 
-def _as_expected(slots: list[Any], expected: Sequence[tuple[int, Array]]) -> Callable[[], bool]:
+def _as_expected(slots: Sequence[object], expected: Sequence[tuple[int, Array]]) -> Callable[[], bool]:
     return lambda: all(slots[index] is array for index, array in expected)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from delegraph.errors import InvalidArgument
 from delegraph.runtime.calls.pytree import LEAF, TreeSpec, parse_treespec
@@ -54,7 +53,7 @@ class Arguments:
         """Whether the method has an argument of that name."""
         return name in self._parameters or name in (self._kwargs.keys or ())
 
-    def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    def flatten(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Sequence[object]:
         """The inputs in order. Raises `InvalidArgument` for arguments of another structure."""
         count = len(args)
         if self._leaves is not None and count + len(kwargs) == len(self._leaves) and count <= len(self._args.children):
@@ -71,7 +70,7 @@ class Arguments:
             passed = _call_text(TreeSpec.of((args, dict(kwargs))))
             raise InvalidArgument(f"takes {self}, got {passed}: {error}") from error
 
-    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _bound(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[object, object]:
         """Positional arguments that were given by keyword, in their places."""
         rest = dict(kwargs)
         by_name = []

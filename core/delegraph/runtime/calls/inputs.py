@@ -22,7 +22,7 @@ from delegraph.runtime.values.device_memory import copy_across
 from delegraph.runtime.values.tensors import as_array
 from delegraph.runtime.values.values import Array, MovingTensor, ValueTable, byte_strides
 
-InputSetter: TypeAlias = Callable[[object], None]
+InputSetter: TypeAlias = Callable[[object], object]
 """Puts one argument where the method's instructions find it. Raises `InvalidType` or `InvalidArgument`."""
 
 
@@ -77,7 +77,7 @@ def give_back(values: ValueTable, indices: Iterable[int]) -> None:
         values.place(values.moving[index], values.moving[index].home)
 
 
-def input_check(record: Value) -> Callable[[object], Any]:
+def input_check(record: Value) -> Callable[[object], object]:
     """A check of an argument for the input `record`, which returns the argument (of a tensor, its array).
 
     The check raises `InvalidType` or `InvalidArgument`. Raises `NotSupported` for inputs that are lists.

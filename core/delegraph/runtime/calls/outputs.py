@@ -118,7 +118,7 @@ def _can_be(array: Array, tensor: MovingTensor) -> bool:
     return array.flags.aligned and lies_as(array, tensor)
 
 
-def _own(value: Any, own_memory: set[int]) -> Any:
+def _own(value: object, own_memory: set[int]) -> object:
     """`value`, copied unless it is an array of `own_memory`, by id, which is the caller's already."""
     if isinstance(value, DeviceTensor):
         return value.clone()

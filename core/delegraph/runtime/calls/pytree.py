@@ -11,11 +11,14 @@ import json
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from delegraph.errors import InvalidArgument, InvalidProgram
 
 PROTOCOL: Final = 1
+
+Key: TypeAlias = str | int | float | None
+"""Of a dict: what JSON has as a single value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class TreeSpec:
 
     kind: str = ""
     children: tuple[TreeSpec, ...] = ()
-    keys: tuple[Any, ...] | None = None
+    keys: tuple[Key, ...] | None = None
     max_length: int | None = None
     absent_keys: tuple[str, ...] = ()
     """Fields of a dataclass that were None when the model was exported; they are no children."""
@@ -51,9 +54,9 @@ class TreeSpec:
         """How many leaves there are, however deep."""
         return sum(child.num_leaves for child in self.children) if self.kind else 1
 
-    def flatten(self, tree: object) -> list[Any]:
+    def flatten(self, tree: object) -> list[object]:
         """The leaves of `tree`, in order. Raises `InvalidArgument` if its structure is another one."""
-        leaves: list[Any] = []
+        leaves: list[object] = []
         self._flatten_into(tree, leaves)
         return leaves
 
@@ -68,7 +71,7 @@ class TreeSpec:
         for position, child in enumerate(self.children):
             yield from child.paths(f"{prefix}[{position if self.keys is None else self.keys[position]!r}]")
 
-    def _flatten_into(self, tree: object, leaves: list[Any]) -> None:
+    def _flatten_into(self, tree: object, leaves: list[object]) -> None:
         if not self.kind:
             leaves.append(tree)
             return
@@ -78,22 +81,23 @@ class TreeSpec:
         for child, item in zip(self.children, items, strict=True):
             child._flatten_into(item, leaves)
 
-    def _items(self, tree: object) -> Sequence[Any] | None:
+    def _items(self, tree: object) -> Sequence[object] | None:
         """The children of `tree`, or None if it is no such container."""
         if self.keys is None:
             return tree if isinstance(tree, tuple | list | deque) else None
         if isinstance(tree, Mapping):
             return [tree[key] for key in self.keys] if self._has_my_keys(tree) else None
-        if self.kind in _MAPPINGS or not all(isinstance(key, str) and hasattr(tree, key) for key in self.keys):
+        if self.kind in _MAPPINGS:
             return None
-        return [getattr(tree, key) for key in self.keys]
+        names = [key for key in self.keys if isinstance(key, str) and hasattr(tree, key)]
+        return [getattr(tree, name) for name in names] if len(names) == len(self.keys) else None
 
-    def _has_my_keys(self, tree: Mapping[Any, Any]) -> bool:
+    def _has_my_keys(self, tree: Mapping[Key, object]) -> bool:
         # A field that was None at export is no child, so an argument may have it only as None.
         present = {key for key in tree if key not in self.absent_keys or tree[key] is not None}
         return present == set(self.keys or ())
 
-    def _build(self, leaves: Iterator[Any]) -> Any:
+    def _build(self, leaves: Iterator[object]) -> object:
         if not self.kind:
             return next(leaves)
         # The order of children is that of the file, whose keys may be in another order than the caller's.
@@ -183,7 +187,7 @@ def _keys_and_length(kind: str, context: Any) -> tuple[tuple[Any, ...] | None, i
     return tuple(context), None, ()
 
 
-def _braces(items: Iterable[tuple[Any, object]]) -> str:
+def _braces(items: Iterable[tuple[object, object]]) -> str:
     return "{" + ", ".join(f"{key!r}: {text}" for key, text in items) + "}"
 
 

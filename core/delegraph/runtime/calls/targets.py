@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class Targets(NamedTuple):
     One is made in each call, which takes a dataclass three times as long.
     """
 
-    passed: tuple[Any, ...]
+    passed: tuple[object, ...]
     arrays: tuple[Array | None, ...]
     take_all: bool
     """Whether every output has one."""
@@ -121,7 +121,7 @@ class TargetCheck:
         return f"method {self._name!r}, out[{position}]"
 
 
-def _static_outputs(plan: ExecutionPlan) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+def _static_outputs(plan: ExecutionPlan) -> list[tuple[tuple[int, ...], np.dtype[np.generic]]]:
     """Shape and dtype of each output; none if one is dynamic, or no tensor."""
     records = [plan.values[index] for index in plan.outputs]
     static = [

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from delegraph.program.dtypes import scalar_type
 from delegraph.program.etdump import (
@@ -127,7 +128,7 @@ def _value(value: Any, buffer: bytearray, output: Bool | None) -> Value | None:
     return None
 
 
-def _tensor(array: np.ndarray[Any, Any], buffer: bytearray) -> Tensor:
+def _tensor(array: NDArray[np.generic], buffer: bytearray) -> Tensor:
     """Its elements in row-major order, whatever they were in: that is how Inspectors read them."""
     buffer += bytes(-len(buffer) % ALIGNMENT)
     offset = len(buffer)

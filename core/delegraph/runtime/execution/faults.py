@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -45,7 +45,7 @@ _LONGEST_LIST: Final = 8
 
 
 def instruction_fault(
-    plan: ExecutionPlan, slots: Sequence[Any], chain: int, instruction: int, error: Exception
+    plan: ExecutionPlan, slots: Sequence[object], chain: int, instruction: int, error: Exception
 ) -> RuntimeFault:
     """The fault to raise from `error`, of its own class if it is a fault already."""
     record = plan.chains[chain]
@@ -70,7 +70,7 @@ def instruction_name(plan: ExecutionPlan, instruction: Instruction) -> str:
     return type(instruction).__name__
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """A tensor as `float32[2, 3]`, a list by its items, anything else as Python writes it."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{list(value.shape)}"

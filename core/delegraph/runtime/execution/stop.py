@@ -38,7 +38,7 @@ Cancel = Callable[[bool], object]
 class Stop:
     """How one run is stopped. `calls` are those that it runs now; `remaining`, how many of them it left out."""
 
-    calls: Iterator[Any] = iter(())
+    calls: Iterator[Callable[[], object]] = iter(())
     fault: RuntimeFault | None = None
     remaining = 0
     is_over = False

@@ -7,7 +7,7 @@ method loaded without one contains no trace of tracing. The vocabulary is ExecuT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -192,7 +192,7 @@ class EventTracer:
     def log_value(
         self,
         name: str,
-        value: Any,
+        value: object,
         *,
         value_index: int = -1,
         chain: int = -1,
@@ -237,7 +237,7 @@ _Deferred: TypeAlias = tuple[EventBlock, tuple[int, int], Callable[[], object]]
 class InstructionTracer:
     """Puts a tracer around the bound calls of one plan."""
 
-    def __init__(self, tracer: EventTracer, plan: ExecutionPlan, slots: list[Any]) -> None:
+    def __init__(self, tracer: EventTracer, plan: ExecutionPlan, slots: Sequence[object]) -> None:
         self._tracer = tracer
         self._plan = plan
         self._slots = slots
@@ -266,7 +266,7 @@ class InstructionTracer:
 
         return run
 
-    def _value(self, index: int) -> Any:
+    def _value(self, index: int) -> object:
         """A list's tensors may have been resized since it was brought up to date."""
         record = self._plan.values[index]
         return [self._slots[item] for item in record.items] if isinstance(record, TensorList) else self._slots[index]
@@ -335,13 +335,13 @@ def _as_returned(plan: ExecutionPlan, instruction: Instruction, written: tuple[i
     return (last,) if is_one_list else written
 
 
-def _nbytes(value: Any) -> int:
+def _nbytes(value: object) -> int:
     if isinstance(value, (np.ndarray, DeviceTensor)):
         return value.nbytes
     return sum(map(_nbytes, value)) if isinstance(value, list) else 0
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: object) -> object:
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, DeviceTensor):

@@ -61,7 +61,7 @@ def prepared_kernel(library: KernelLibrary, *operators: str) -> Callable[[Prepar
     """
 
     def register(prepare: Prepare) -> Prepare:
-        def run(context: KernelContext, *args: Any) -> None:
+        def run(context: KernelContext, *args: object) -> None:
             prepare(_RunContext(context), *args)()
 
         for op in operators:

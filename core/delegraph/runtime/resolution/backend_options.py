@@ -8,7 +8,7 @@ nothing of the AOT half is imported.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from delegraph.errors import InvalidArgument, PluginConflict, PluginNotFound
 
@@ -65,5 +65,5 @@ def _id_of(name: str, ids: Collection[str], plugins: PluginRegistry) -> str:
     return meant[0]
 
 
-def _not_there(name: str, ids: Iterable[Any], whose: str = "") -> str:
+def _not_there(name: str, ids: Iterable[str], whose: str = "") -> str:
     return f"the program has no backend {name!r}{whose}; its backends are {', '.join(sorted(ids)) or 'none'}"

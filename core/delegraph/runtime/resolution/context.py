@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from delegraph.runtime.execution.tracing import EventTracer
 from delegraph.runtime.values.memory import TempAllocator
 from delegraph.runtime.values.values import Array, ValueTable
+
+_T = TypeVar("_T", bound=np.generic)
 
 
 class MethodContext:
@@ -40,22 +42,22 @@ class MethodContext:
         """`out` at its new `shape`, over the same planned memory. Raises `InvalidArgument`."""
         return self._values.resize(out, shape)
 
-    def upper_bound(self, argument: NDArray[Any]) -> tuple[int, ...] | None:
+    def upper_bound(self, argument: Array) -> tuple[int, ...] | None:
         """The largest shape that `argument` gets; None if it always has its own."""
         return self._values.upper_bound(argument)
 
-    def allocate_temp(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def allocate_temp(self, shape: tuple[int, ...], dtype: np.dtype[_T]) -> NDArray[_T]:
         """Uninitialised scratch memory, valid until the instruction ends. Raises `MemoryAllocationFailed`."""
         if self._temp_allocator is None:
             return np.empty(shape, dtype)
         dtype = np.dtype(dtype)
         return np.ndarray(shape, dtype, self._temp_allocator.allocate(prod(shape) * dtype.itemsize))
 
-    def is_constant(self, array: NDArray[Any]) -> bool:
+    def is_constant(self, array: Array) -> bool:
         """Whether the array's content can never change: constants are the only read-only arrays."""
         return not array.flags.writeable
 
-    def workspace(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def workspace(self, shape: tuple[int, ...], dtype: np.dtype[_T]) -> NDArray[_T]:
         """For `bind`: scratch memory for the bound call, shared with the method's other instructions."""
         return self._workspace.allocate(shape, np.dtype(dtype))
 
@@ -71,7 +73,7 @@ class Workspace:
         self._block = np.empty(0, np.uint8)
         self._used = 0
 
-    def allocate(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype[_T]) -> NDArray[_T]:
         """An array over memory that no other allocation since the last `reset` has."""
         start = -(-self._used // 64) * 64
         nbytes = prod(shape) * dtype.itemsize

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -53,7 +52,7 @@ class Delegate:
     bind_hook: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], object] | None]
     binds_again: bool
 
-    def outputs_of(self, args: Sequence[Argument]) -> Sequence[Any]:
+    def outputs_of(self, args: Sequence[Argument]) -> Sequence[Argument]:
         """Those of a call's arguments that are known to be written: the last, if the handle does not tell more."""
         return args[len(args) - (1 if self.num_outputs is None else self.num_outputs) :]
 

@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -20,20 +20,23 @@ from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces.kernel import KernelContext
 from delegraph.runtime.values.values import Array, Shape
 
+_Function: TypeAlias = Callable[..., object]
+_Comparison: TypeAlias = Callable[[float, float], bool]
+
 
 @dataclass(frozen=True, slots=True)
 class ScalarOp:
     """A function of `arity` values. Its result replaces the value that stands after them in the call."""
 
     arity: int
-    function: Callable[..., Any]
+    function: _Function
 
 
-def _of(*types: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _of(*types: type) -> Callable[[_Function], _Function]:
     """Admit arguments of exactly these types: a bool is no int."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        def checked(*args: Any) -> Any:
+    def decorate(function: _Function) -> _Function:
+        def checked(*args: object) -> object:
             if any(type(arg) not in types for arg in args):
                 got = ", ".join(type(arg).__name__ for arg in args)
                 raise InvalidType(f"takes {' or '.join(t.__name__ for t in types)}, got {got}")
@@ -44,26 +47,28 @@ def _of(*types: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return decorate
 
 
-def _wrapping(function: Callable[..., Any]) -> Callable[..., Any]:
+def _wrapping(function: _Function) -> _Function:
     """`function`, with an int result brought into 64 bits."""
 
     return lambda *args: _wrapped(function(*args))
 
 
-def _wrapped(number: Any) -> Any:
-    if type(number) is int and not _LEAST <= number <= _MOST:
-        return (number - _LEAST) % 2**64 + _LEAST
-    return number
+def _wrapped(number: object) -> object:
+    return _in_64_bits(number) if type(number) is int else number
+
+
+def _in_64_bits(number: int) -> int:
+    return number if _LEAST <= number <= _MOST else (number - _LEAST) % 2**64 + _LEAST
 
 
 _LEAST: Final = -(2**63)
 _MOST: Final = 2**63 - 1
 
 
-def _as_doubles(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+def _as_doubles(compare: _Comparison) -> _Comparison:
     """`compare`, in which an int beside a double becomes one first, and is rounded."""
 
-    def compared(a: Any, b: Any) -> bool:
+    def compared(a: float, b: float) -> bool:
         return compare(a, b) if type(a) is type(b) else compare(float(a), float(b))
 
     return compared
@@ -139,11 +144,11 @@ def _only_element(tensor: Array) -> int | float | bool:
         raise InvalidType(f"takes a tensor of real numbers, got {tensor.dtype}")
     if tensor.size == 0:
         raise InvalidArgument("the tensor has no element")
-    value: int | float | bool = _wrapped(tensor.reshape(-1)[0].item())
-    return value
+    value: int | float | bool = tensor.reshape(-1)[0].item()
+    return _in_64_bits(value) if type(value) is int else value
 
 
-def _choose(condition: bool, yes: Any, no: Any) -> Any:
+def _choose(condition: bool, yes: object, no: object) -> object:
     if type(condition) is not bool:
         raise InvalidType(f"takes a bool as condition, got {type(condition).__name__}")
     return yes if condition else no

@@ -15,6 +15,7 @@ from delegraph.interfaces.platform import Platform
 from delegraph.program.devices import Device, memory_devices, target_device
 from delegraph.program.schema import ExecutionPlan
 from delegraph.runtime.values.memory import allocate
+from delegraph.runtime.values.values import Array, Shape
 
 __all__ = ["copy_across", "planned_buffers"]
 
@@ -76,7 +77,7 @@ def _offer(backend_id: str, backend: BackendInterface, device: Device) -> Device
     return offer
 
 
-def copy_across(resize: Callable[[Any, tuple[int, ...]], Any], source: Any, out: Any) -> None:
+def copy_across(resize: Callable[[Any, Shape], Any], source: Array | DeviceTensor, out: Any) -> None:
     """`et_copy::_h2d_copy.out` and `_d2h_copy.out`: `out`, at the shape of `source`, gets its content.
 
     Where the caller gave plain arrays for a device's memory, both are arrays.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,10 @@ from delegraph.program.schema import Buffer
 
 PLAN_ALIGNMENT: Final = 16
 """Bytes. Offsets in a plan are multiples of it (ExecuTorch `exir/tensor.py`), so memory has to begin at one."""
+
+
+CallersBuffers: TypeAlias = "Mapping[int, Buffer | NDArray[np.generic]]"
+"""Memory that a caller gives for some of a method's planned memories, by memory id."""
 
 
 class TempAllocator(Protocol):
@@ -36,7 +40,7 @@ class TempAllocator(Protocol):
 class MemoryAllocator:
     """Hands out one buffer from its start to its end; `reset` begins anew. Bounds what a method may use."""
 
-    def __init__(self, buffer: Buffer | NDArray[Any]) -> None:
+    def __init__(self, buffer: Buffer | NDArray[np.generic]) -> None:
         self._buffer = _as_bytes(buffer)
         self._address = self._buffer.ctypes.data
         self._used = 0
@@ -63,7 +67,7 @@ class HierarchicalAllocator:
     One that the plan has on a device may be that device's, a `DeviceMemoryBuffer`, or plain memory that simulates it.
     """
 
-    def __init__(self, buffers: Sequence[Buffer | NDArray[Any] | DeviceMemoryBuffer]) -> None:
+    def __init__(self, buffers: Sequence[Buffer | NDArray[np.generic] | DeviceMemoryBuffer]) -> None:
         self.buffers: tuple[NDArray[np.uint8] | DeviceMemoryBuffer, ...] = tuple(
             buffer if isinstance(buffer, DeviceMemoryBuffer) else _as_bytes(buffer) for buffer in buffers
         )
@@ -85,9 +89,7 @@ class HierarchicalAllocator:
             raise MemoryAllocationFailed("planned memory is too small: " + "; ".join(short))
 
 
-def callers_buffers(
-    callers: Mapping[int, Buffer | NDArray[Any]], sizes: Sequence[int], shared: int = 0
-) -> dict[int, NDArray[np.uint8]]:
+def callers_buffers(callers: CallersBuffers, sizes: Sequence[int], shared: int = 0) -> dict[int, NDArray[np.uint8]]:
     """The buffers that a caller gives for some of a plan's memories, zeroed as far as the plan uses them.
 
     `sizes` are the plan's `non_const_buffer_sizes[1:]`; `shared` is the memory of what methods share. Raises
@@ -109,7 +111,7 @@ def callers_buffers(
     return buffers
 
 
-def _callers(memory_id: int, source: Buffer | NDArray[Any], needed: int) -> NDArray[np.uint8]:
+def _callers(memory_id: int, source: Buffer | NDArray[np.generic], needed: int) -> NDArray[np.uint8]:
     try:
         buffer = _as_bytes(source)
     except (TypeError, ValueError, BufferError) as error:
@@ -151,7 +153,7 @@ class MemoryManager:
     temp_allocator: TempAllocator | None = None
 
 
-def _as_bytes(buffer: Buffer | NDArray[Any]) -> NDArray[np.uint8]:
+def _as_bytes(buffer: Buffer | NDArray[np.generic]) -> NDArray[np.uint8]:
     array: NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
     if not array.flags.writeable:
         raise MemoryAllocationFailed("memory given for planned buffers is read-only; give a bytearray or a NumPy array")

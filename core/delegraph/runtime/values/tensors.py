@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces.device import DeviceTensor
@@ -20,7 +21,7 @@ _SAME_WIDTH = {1: "uint8", 2: "int16"}
 """Integer dtypes to carry those across that NumPy itself does not know: float8 and bfloat16."""
 
 
-def as_array(value: object) -> Array:
+def as_array(value: object) -> NDArray[Any]:
     """`value`'s memory as an array: an array or scalar of NumPy's, a torch tensor, anything with `__dlpack__`.
 
     Raises `InvalidType` for anything else and `InvalidArgument` for tensors that are not in the CPU's memory.
@@ -52,7 +53,7 @@ def any_torch_tensor(values: Iterable[object]) -> bool:
     return False
 
 
-def to_torch(arrays: Iterable[Any]) -> list[Any]:
+def to_torch(arrays: Iterable[object]) -> list[Any]:
     """Arrays, and those in lists, as torch tensors over the same memory; anything else as it is.
 
     Only for who has torch already.
@@ -61,7 +62,7 @@ def to_torch(arrays: Iterable[Any]) -> list[Any]:
     return [_to_torch(torch, array) if isinstance(array, np.ndarray) else _list_to_torch(array) for array in arrays]
 
 
-def _list_to_torch(value: Any) -> Any:
+def _list_to_torch(value: object) -> object:
     return to_torch(value) if isinstance(value, list) else value
 
 

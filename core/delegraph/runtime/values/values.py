@@ -30,7 +30,7 @@ from delegraph.program.schema import (
     Value,
 )
 
-Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = NDArray[np.generic]
 """The value of a tensor. That of a tensor in a device's memory is a `DeviceTensor`, which kernels never meet: they work
 in the CPU's memory (`program/verify_devices.py`)."""
 Memory: TypeAlias = "NDArray[np.uint8] | DeviceMemoryBuffer"
@@ -100,7 +100,7 @@ class MovingTensor:
         """Bytes at `shape`."""
         return prod(shape) * self.dtype.itemsize
 
-    def first_memory(self, allocate: Allocate) -> Array:
+    def first_memory(self, allocate: Allocate) -> NDArray[np.uint8]:
         """Memory for `bound`. Without an upper bound it is none, and grows; but a rank of 0 is one element for good."""
         return np.empty(0, np.uint8) if self.unbounded and not self.nbytes else allocate(self.nbytes)
 

@@ -11,7 +11,7 @@ Of the arguments that a delegate's call writes, the file names only the last; it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from delegraph.errors import InvalidProgram
 from delegraph.program.dtypes import dtype_info
@@ -123,15 +123,15 @@ class WriteCheck:
 
 # ---- kinds of scalar operators' results --------------------------------------------------------------
 
-ResultKind: TypeAlias = Callable[[Sequence[Value]], "type[Any] | None"]
+ResultKind: TypeAlias = Callable[[Sequence[Value]], "type[object] | None"]
 """The kind of a call's result, by its arguments; None for arguments that the operator refuses when it runs."""
 
 
-def _always(kind: type[Any]) -> ResultKind:
+def _always(kind: type[object]) -> ResultKind:
     return lambda operands: kind
 
 
-def _as_numbers(operands: Sequence[Value]) -> type[Any] | None:
+def _as_numbers(operands: Sequence[Value]) -> type[object] | None:
     """A Double if one of them is."""
     kinds = set(map(type, operands))
     if not kinds or not kinds <= {Int, Double}:
@@ -139,7 +139,7 @@ def _as_numbers(operands: Sequence[Value]) -> type[Any] | None:
     return Double if Double in kinds else Int
 
 
-def _as_element(operands: Sequence[Value]) -> type[Any] | None:
+def _as_element(operands: Sequence[Value]) -> type[object] | None:
     """Of the only element of a tensor."""
     if not operands or not isinstance(operands[0], Tensor):
         return None
@@ -147,7 +147,7 @@ def _as_element(operands: Sequence[Value]) -> type[Any] | None:
     return Bool if name == "bool" else Double if name.startswith(("float", "bfloat")) else Int
 
 
-def _as_branches(operands: Sequence[Value]) -> type[Any] | None:
+def _as_branches(operands: Sequence[Value]) -> type[object] | None:
     """Of `sym_ite`: the kind of both of its values; if they differ, or are no scalars, no kind that has a place."""
     kinds = set(map(type, operands[1:]))
     return kinds.pop() if len(kinds) == 1 and kinds <= {Int, Double, Bool} else type(None)

@@ -1,0 +1,93 @@
+"""A method's binder -> the call that runs all of its instructions, wrapped as the caller asked: checked, traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from delegraph.interfaces.kernel import BoundCall
+from delegraph.runtime.binding.checking import InstructionCheck
+from delegraph.runtime.binding.instructions import Binder, Finish, bind_blocks
+from delegraph.runtime.binding.shape_bindings import SettledBinder, ShapeBindings
+from delegraph.runtime.execution import executor
+from delegraph.runtime.execution.faults import instruction_fault
+from delegraph.runtime.execution.limits import Limits
+from delegraph.runtime.execution.stop import Stop
+from delegraph.runtime.execution.tracing import EXECUTE, EventTracer, InstructionTracer
+from delegraph.runtime.values.memory import TempAllocator
+
+__all__ = ["Execute", "around_calls", "bind_method"]
+
+Execute = Callable[[Stop], None]
+"""Runs a method on the inputs that are set, until it is stopped. Raises the fault of an instruction."""
+
+
+def around_calls(
+    binder: Binder, check: bool, temp_allocator: TempAllocator | None, event_tracer: EventTracer | None
+) -> Finish:
+    """The wrapper around each bound call: none, unless it is checked, traced or has bounded temporary memory."""
+    finish: Finish = lambda call, chain, instruction: call  # noqa: E731
+    if check:
+        finish = InstructionCheck(binder.plan, binder.values, binder.delegates, binder.context).checked
+    if temp_allocator is not None:
+        finish = _resetting(temp_allocator.reset, finish)
+    if event_tracer is not None:
+        finish = InstructionTracer(event_tracer, binder.plan, binder.slots).around(finish)
+    return finish
+
+
+def bind_method(binder: Binder, finish: Finish, limits: Limits, event_tracer: EventTracer | None) -> Execute:
+    """The call that runs the instructions, bound by `binder` and wrapped by `finish`.
+
+    It remembers shapes where those of the inputs change. Raises the fault of an instruction that cannot be bound.
+    """
+    with np.errstate(all="ignore"):
+        execute = _bind(binder, finish, limits)
+    if binder.kernels:  # whose arithmetic is NumPy's; to set this costs as much as a small delegate
+        execute = np.errstate(all="ignore")(execute)
+    return execute if event_tracer is None else _traced(event_tracer, binder.plan.name, execute)
+
+
+def _bind(binder: Binder, finish: Finish, limits: Limits) -> Execute:
+    plan, values, moving = binder.plan, binder.values, binder.values.moving
+    fault_of = partial(instruction_fault, plan, values.slots)
+    blocks = bind_blocks(plan, binder, finish, fault_of)
+    if any(index in moving and moving[index].resizable for index in plan.inputs):
+        return ShapeBindings(
+            plan,
+            values,
+            blocks,
+            lambda values: SettledBinder(plan, values, binder.kernels, binder.delegates, binder.context),
+            lambda binder: bind_blocks(plan, binder, finish, fault_of),
+            fault_of,
+            limits,
+        ).run
+    if len(blocks) == 1 and blocks[0].condition is None:
+        return partial(executor.run_block, blocks[0], fault_of)
+    return partial(executor.run, blocks, fault_of, limits)
+
+
+def _resetting(reset: Callable[[], None], inner: Finish) -> Finish:
+    def finish(call: BoundCall, chain: int, instruction: int) -> BoundCall:
+        call = inner(call, chain, instruction)
+
+        def run() -> None:
+            try:
+                call()
+            finally:
+                reset()
+
+        return run
+
+    return finish
+
+
+def _traced(event_tracer: EventTracer, method_name: str, execute: Execute) -> Execute:
+    def traced(stop: Stop) -> None:
+        event_tracer.create_event_block(EXECUTE)
+        with event_tracer.profile(EXECUTE, metadata=method_name.encode()):
+            execute(stop)
+
+    return traced

@@ -1,0 +1,241 @@
+"""A program, a plan and the caller's choices -> LoadedMethod: all that running it needs, made once.
+
+    memory allocated -> delegates initialised -> values parsed -> instructions bound
+
+A failure on the way destroys the delegates that were initialised before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+from delegraph.errors import DelegraphError, Internal, MemoryAllocationFailed
+from delegraph.interfaces.backend import BackendInitContext
+from delegraph.interfaces.kernel import Kernel
+from delegraph.interfaces.options import Options
+from delegraph.program.kernel_calls import Need
+from delegraph.program.schema import ExecutionPlan
+from delegraph.runtime.binding.bound_method import Execute, around_calls, bind_method
+from delegraph.runtime.binding.checking import is_asked_for
+from delegraph.runtime.binding.instructions import Binder, replaced_values, resolve_kernels
+from delegraph.runtime.calls.method_inputs import MethodInputs
+from delegraph.runtime.calls.outputs import Outputs
+from delegraph.runtime.execution.exclusive import Exclusive
+from delegraph.runtime.execution.limits import Limits
+from delegraph.runtime.execution.stop import Runs
+from delegraph.runtime.execution.tracing import LOAD_METHOD, EventTracer
+from delegraph.runtime.loaded_program import LoadedProgram
+from delegraph.runtime.resolution.backend_options import BackendOptions, by_backend_id
+from delegraph.runtime.resolution.context import MethodContext
+from delegraph.runtime.resolution.delegates import Delegate, find_backends, load_delegates
+from delegraph.runtime.shared_state import SharedState, buffers_of, delegates_buffers
+from delegraph.runtime.state import State, StateBuffer
+from delegraph.runtime.values.borrowing import Borrowing, Lent, Uses, find_lent
+from delegraph.runtime.values.device_memory import planned_buffers
+from delegraph.runtime.values.memory import CallersBuffers, HierarchicalAllocator, MemoryManager, callers_buffers
+from delegraph.runtime.values.value_parser import TensorSources, parse_values
+from delegraph.runtime.values.values import ValueTable
+from delegraph.runtime.values.writes import unplanned_inputs
+
+__all__ = ["Choices", "LoadedDelegates", "LoadedMethod", "load_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The caller's part in loading a method: see `Program.load_method`."""
+
+    limits: Limits
+    memory_manager: MemoryManager | None
+    memory: CallersBuffers
+    shared_state: SharedState | None
+    """None also where the method's program shares nothing."""
+    borrowing: Borrowing
+    backend_options: BackendOptions
+    event_tracer: EventTracer | None
+
+    @property
+    def shared_memory_id(self) -> int:
+        """The planned memory whose content methods share; 0: none."""
+        return 0 if self.shared_state is None else self.shared_state.memory_id
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedMethod:
+    """A plan's values in their memory, and the calls that are bound to both; `Method` runs them."""
+
+    plan: ExecutionPlan
+    planned_memory: HierarchicalAllocator
+    values: ValueTable
+    kernels: Mapping[Need, Kernel]
+    delegates: LoadedDelegates
+    inputs: MethodInputs
+    outputs: Outputs
+    own_outputs: bool
+    """Whether outputs are the caller's own, unless a call says otherwise."""
+    state: State
+    caller_sets: bool
+    """Whether the caller has to set some of the state before the first run."""
+    alone: Exclusive
+    execute: Execute
+    runs: Runs
+    event_tracer: EventTracer | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedDelegates:
+    """Delegates, and that which they were initialised with: `options` by backend id, and the tracer."""
+
+    all: tuple[Delegate, ...]
+    options: BackendOptions
+    event_tracer: EventTracer | None
+    buffers: Mapping[str, StateBuffer]
+    """The mutable buffers that they asked for, by name."""
+    destroy: Callable[[], None]
+    """Destroys them; called again, it does nothing."""
+
+
+def load_plan(
+    program: LoadedProgram, plan: ExecutionPlan, choices: Choices, like: LoadedMethod | None = None
+) -> LoadedMethod:
+    """Load `plan`, a method of `program`; with `like`, the same method loaded before, sharing what no run changes.
+
+    Raises what `Program.load_method` raises.
+    """
+    with _traced(choices.event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
+        memory = _memory(program, plan, choices)
+        delegates = _delegates(program, plan, choices, None if like is None else like.delegates)
+        try:
+            return _bound(program, plan, choices, memory, delegates, like)
+        except BaseException:
+            delegates.destroy()
+            raise
+
+
+def _memory(program: LoadedProgram, plan: ExecutionPlan, choices: Choices) -> MemoryManager:
+    memory = choices.memory_manager or _new_memory(program, plan, choices)
+    choices.limits.require(plan)
+    memory.planned_memory.require(plan.non_const_buffer_sizes[1:])
+    if choices.event_tracer is not None:
+        choices.event_tracer.track_allocation("planned memory", sum(plan.non_const_buffer_sizes))
+    return memory
+
+
+def _new_memory(program: LoadedProgram, plan: ExecutionPlan, choices: Choices) -> MemoryManager:
+    choices.limits.require_planned(plan)
+    environment, shared = program.environment, choices.shared_state
+    backends = find_backends(plan, environment.backend_registry()) if plan.non_const_buffer_device else {}
+    own = callers_buffers(choices.memory, plan.non_const_buffer_sizes[1:], choices.shared_memory_id)
+    own |= {} if shared is None else {shared.memory_id: shared.memory}
+    return MemoryManager(HierarchicalAllocator(planned_buffers(plan, environment.platform, backends, own)))
+
+
+def _delegates(
+    program: LoadedProgram, plan: ExecutionPlan, choices: Choices, like: LoadedDelegates | None
+) -> LoadedDelegates:
+    """Those of `plan`, sharing with `like`, if that was loaded with the same options, what no run changes."""
+    environment, tracer = program.environment, choices.event_tracer
+    options = by_backend_id(choices.backend_options, program.backend_ids, environment.plugin_registry())
+    buffers: dict[str, StateBuffer] = {}
+    mutable_buffer = delegates_buffers(plan.name, buffers, choices.shared_state, choices.limits, environment.platform)
+
+    def context_for(backend_id: str) -> BackendInitContext:
+        runtime_specs = Options(options.get(backend_id, {}))
+        return BackendInitContext(
+            plan.name, program.named_data, runtime_specs, tracer, environment.platform, mutable_buffer
+        )
+
+    alike = like is not None and (like.options, like.event_tracer) == (options, tracer)
+    delegates, destroy = load_delegates(
+        plan,
+        program.records.delegate_data,
+        environment.backend_registry(),
+        context_for,
+        program.release,
+        like.all if like is not None and alike else (),
+    )
+    return LoadedDelegates(delegates, options, tracer, buffers, destroy)
+
+
+def _bound(
+    program: LoadedProgram,
+    plan: ExecutionPlan,
+    choices: Choices,
+    memory: MemoryManager,
+    loaded: LoadedDelegates,
+    like: LoadedMethod | None,
+) -> LoadedMethod:
+    """The values in `memory`, and the instructions bound to them and to the delegates."""
+    environment, limits, tracer = program.environment, choices.limits, choices.event_tracer
+    sources = program.tensor_sources(memory.planned_memory, choices.shared_memory_id)
+    values, lent = _values(plan, choices, sources, loaded.all)
+    kernels = resolve_kernels(plan, environment.kernel_registry()) if like is None else like.kernels
+    context = MethodContext(plan.name, values, memory.temp_allocator, tracer)
+    binder = Binder(plan, values, kernels, loaded.all, context)
+    finish = around_calls(binder, is_asked_for(environment.check), memory.temp_allocator, tracer)
+    execute = bind_method(binder, finish, limits, tracer)
+    shared = choices.shared_state
+    alone = Exclusive(f"method {plan.name!r}") if shared is None else shared.alone
+    buffers = {**loaded.buffers, **buffers_of(plan, values, sources, shared)}
+    return LoadedMethod(
+        plan=plan,
+        planned_memory=memory.planned_memory,
+        values=values,
+        kernels=kernels,
+        delegates=loaded,
+        inputs=MethodInputs(plan, values, program.contracts.get(plan.name), lent.inputs, choices.borrowing),
+        outputs=Outputs(plan, values, lent.outputs),
+        own_outputs=choices.borrowing.outputs == "copy",
+        state=State(dict(sorted(buffers.items())), [alone]),
+        caller_sets=any(not buffer.is_set for buffer in buffers.values()),
+        alone=alone,
+        execute=execute,
+        runs=Runs(tuple(delegate.cancel for delegate in loaded.all), limits),
+        event_tracer=tracer,
+    )
+
+
+def _values(
+    plan: ExecutionPlan, choices: Choices, sources: TensorSources, delegates: Sequence[Delegate]
+) -> tuple[ValueTable, Lent]:
+    """The value table, and the values that may leave their planned places for the caller's memory."""
+    replaced = frozenset(replaced_values(plan))
+    lent = find_lent(
+        plan,
+        choices.borrowing,
+        lambda: Uses(
+            plan,
+            lambda call: delegates[call.delegate_index].num_outputs,
+            replaced,
+            {choices.shared_memory_id} - {0},
+        ),
+        frozenset(number for number, delegate in enumerate(delegates) if delegate.binds_again),
+    )
+    moving = {index for group in (*lent.inputs.values(), *lent.outputs.values()) for index in group.values}
+    copied = unplanned_inputs(plan) if choices.borrowing.inputs == "copy" else frozenset[int]()
+    unbounded_bytes = choices.limits.left_for_unbounded(plan)
+    return parse_values(plan, sources, replaced, moving, copied, unbounded_bytes), lent
+
+
+# ---- around loading --------------------------------------------------------------------------------
+
+
+@contextmanager
+def _only_ours(what: str) -> Iterator[None]:
+    """Whatever else goes wrong, in a plug-in's hook or for want of memory, becomes an error of ours."""
+    try:
+        yield
+    except DelegraphError:
+        raise
+    except MemoryError as error:
+        raise MemoryAllocationFailed(f"{what}: the system did not give the memory for it") from error
+    except Exception as error:
+        raise Internal(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _traced(tracer: EventTracer | None, method_name: str) -> AbstractContextManager[None]:
+    if tracer is None:
+        return nullcontext()
+    tracer.create_event_block(f"{LOAD_METHOD} {method_name}")
+    return tracer.profile(LOAD_METHOD, metadata=method_name.encode())
