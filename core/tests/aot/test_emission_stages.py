@@ -75,7 +75,7 @@ def test_blobs_are_read_when_the_program_is_assembled_and_not_before() -> None:
         vars(delegate).update(nothing)
     config = ExecutorchBackendConfig(check_kernels=False)
     request = stages.make_request(["forward"], config, {}, registry())
-    methods = stages.prepare({"forward": program}, config)
+    methods = stages.prepare({"forward": program}, request)
     stages.check_emittable(methods)
     planned = stages.plan(stages.emit(methods, request), request)
     for delegate, fields in zip(delegates, compiled, strict=True):

@@ -27,8 +27,8 @@ from torch.fx import Graph, GraphModule, Node
 from delegraph.aot.authoring.constants import Constants
 from delegraph.aot.authoring.converter_table import ConverterTable
 from delegraph.aot.authoring.dtypes import as_array
-from delegraph.aot.delegation.external_weights import external_tag
 from delegraph.aot.graph.bodies import output_values
+from delegraph.aot.graph.external_constants import external_tag
 from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import UnsupportedOperator

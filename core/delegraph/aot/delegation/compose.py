@@ -22,7 +22,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot.delegation.compile import compile_delegates
 from delegraph.aot.delegation.cut import CutPartition, cut_out
-from delegraph.aot.delegation.external_weights import keep_from_blobs
+from delegraph.aot.delegation.external_constants import keep_from_blobs
 from delegraph.aot.delegation.forms import form_of, onto_source
 from delegraph.aot.delegation.lowered_module import is_delegate_call
 from delegraph.aot.delegation.partition import TAG, Partitioned, partition_program

@@ -21,7 +21,7 @@ from delegraph.aot.emission.instructions import DelegateInfo
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.emission.stages import PlannedProgram
-from delegraph.aot.graph.stored_tensor import external_weight
+from delegraph.aot.graph.stored_tensor import external_data
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.program.contract import CONTRACT_KEY, write_contracts
@@ -38,7 +38,7 @@ def assemble(planned: PlannedProgram, config: ExecutorchBackendConfig) -> Execut
     """The finished program. Raises `LoweringError` where two delegates store different bytes under one key."""
     emitted = planned.emitted
     named = _named_data(emitted.methods)
-    program, files = _program(planned, named), _tensor_data(emitted.data.external, named)
+    program, files = _program(planned, named), _tensor_data(emitted.data.external_constants, named)
     if files:
         program, files = _with_origin(program, files)
     return ExecutorchProgramManager(
@@ -125,11 +125,11 @@ def _named_data(methods: tuple[EmittedMethod, ...]) -> NamedDataStoreOutput:
 
 
 def _tensor_data(
-    weights: Mapping[str, Mapping[str, torch.Tensor]], named: NamedDataStoreOutput
+    constants: Mapping[str, Mapping[str, torch.Tensor]], named: NamedDataStoreOutput
 ) -> dict[str, FlatTensor]:
-    """The `.ptd` files: external weights by name, and what backends put there."""
+    """The `.ptd` files, by tag: external constants by name, and what backends put there."""
     files: dict[str, dict[str, ExternalData]] = {
-        tag: {name: external_weight(tensor) for name, tensor in entries.items()} for tag, entries in weights.items()
+        tag: {name: external_data(tensor) for name, tensor in entries.items()} for tag, entries in constants.items()
     }
     for tag, blobs in named.external_data.items():
         entries = files.setdefault(tag, {})

@@ -36,7 +36,7 @@ class ProgramData:
 
     constants: ConstantPool = field(default_factory=ConstantPool)
     mutable_data: ConstantPool = field(default_factory=ConstantPool)
-    external: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
+    external_constants: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     """Weights that go to a `.ptd`: tag -> fully qualified name -> tensor."""
 
 

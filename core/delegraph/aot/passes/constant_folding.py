@@ -13,7 +13,7 @@ weights.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from torch.fx.node import map_aggregate
 from delegraph.aot.edge.dialects import ATEN, Dialect
 from delegraph.aot.graph.bodies import attributes, referenced
 from delegraph.aot.graph.edit import with_graph
+from delegraph.aot.graph.external_constants import external_tag
 from delegraph.aot.graph.signature import ResolvedSignature, live_nodes
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult
 
@@ -46,17 +47,14 @@ _UNDEFINED_CONTENT: Final = frozenset(
 class ConstantFolding(ExportedProgramPassBase):
     """Puts constants in the place of constant computations, unless that would make the file larger.
 
-    A weight that `external_tag` gives the name of a `.ptd` for stays what that file says it is.
+    An external constant stays what its `.ptd` says it is.
     """
-
-    def __init__(self, *, external_tag: Callable[[Node], str | None] = lambda node: None) -> None:
-        self.external_tag = external_tag
 
     required_dialect: Dialect | None = ATEN
 
     def call(self, program: ExportedProgram) -> ExportedProgramPassResult:
         """Fold; equal computations are done once and share their constant."""
-        constants = _constants(program, self.external_tag)
+        constants = _constants(program)
         needed = ResolvedSignature.of(program).results
         foldable = _foldable_nodes(program, constants)
         live = live_nodes(program.graph, needed)
@@ -78,7 +76,7 @@ def constant_folding() -> ConstantFolding:
     return ConstantFolding()
 
 
-def _constants(program: ExportedProgram, external_tag: Callable[[Node], str | None]) -> dict[Node, torch.Tensor]:
+def _constants(program: ExportedProgram) -> dict[Node, torch.Tensor]:
     """The tensors that are known now: nothing changes them, and no other file has them."""
     constants = ResolvedSignature.of(program).constants
     own = {node: stored.tensor for node, stored in constants.items() if external_tag(node) is None}

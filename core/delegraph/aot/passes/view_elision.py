@@ -32,6 +32,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.bodies import output_producer, output_values, referenced
+from delegraph.aot.graph.external_constants import external_tag
 from delegraph.aot.graph.memory_use import MEMORY_USE, MemoryUse, clear_memory_use, memory_use
 from delegraph.aot.graph.signature import ResolvedSignature, live_nodes
 from delegraph.aot.graph.tensor_spec import Bounds, TensorSpec, result_spec, spec_of_tensor
@@ -59,7 +60,6 @@ class ViewElision(ExportedProgramPassBase):
 
     alloc_graph_input: bool = True
     alloc_graph_output: bool = True
-    external_tag: Callable[[Node], str | None] = lambda node: None
 
     def call(self, program: ExportedProgram) -> ExportedProgramPassResult:
         """Mark the views of the method's graph and of the bodies in it."""
@@ -78,7 +78,7 @@ class ViewElision(ExportedProgramPassBase):
                 planned = _Kind.PLANNED if self.alloc_graph_input else _Kind.FOREIGN
                 yield node, _Memory(bounds.spec(value, node), _Kind.OVERWRITTEN if node in overwritten else planned)
         for node, stored in signature.constants.items():
-            kind = _Kind.CONSTANT if self.external_tag(node) is None else _Kind.FOREIGN
+            kind = _Kind.CONSTANT if external_tag(node) is None else _Kind.FOREIGN
             yield node, _Memory(spec_of_tensor(stored.tensor), kind)
 
 
