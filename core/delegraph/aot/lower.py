@@ -304,7 +304,7 @@ def lower(
         first, rest = pipeline.ALL[:_AFTER_KERNELS], pipeline.ALL[_AFTER_KERNELS:]
         delegated = pipeline.run(lowering, first, watchers)
         done = pipeline.run(delegated, rest, watchers)
-    edge = EdgeProgramManager._of(delegated)
+    edge = EdgeProgramManager._of(delegated.with_blobs(done.compiled))
     report = (
         edge.report if backends else replace(edge.report, suggestions=tuple(suggestions(delegated.programs, plugins)))
     )

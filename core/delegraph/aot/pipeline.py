@@ -237,13 +237,13 @@ def _plan(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
 
 
 def _compile(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
-    compile_partitions(lowering.delegated, lowering.plugins)
-    return lowering
+    compiled = compile_partitions(lowering.delegated, lowering.plugins)
+    return lowering.with_blobs({**lowering.compiled, **compiled})
 
 
 def _assemble(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
     assert lowering.planned is not None
-    result = assemble(lowering.planned, lowering.config.executorch)
+    result = assemble(lowering.planned, lowering.config.executorch, lowering.compiled)
     return replace(lowering, result=result.with_etrecord(lowering.etrecord))
 
 

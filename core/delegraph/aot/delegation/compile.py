@@ -1,11 +1,11 @@
-"""Delegates without blobs -> delegates with blobs: every backend compiles its partitions of all methods, stamped."""
+"""Delegates without blobs -> the same with blobs: every backend compiles its partitions of all methods, stamped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from delegraph.aot.delegation.lowered_module import LoweredBackendModule, lowered_modules
+from delegraph.aot.delegation.lowered_module import Compiled, LoweredBackendModule, lowered_modules, with_blobs
 from delegraph.aot.delegation.lowerings import find_lowering
 from delegraph.errors import DelegraphError, PluginUnavailable, PreprocessError, UnsupportedOperator
 from delegraph.interfaces.lowering import BackendDetails, PreprocessResult
@@ -20,18 +20,21 @@ _GROUP = "lowerings"
 
 def compile_delegates(
     modules: Mapping[str, Sequence[LoweredBackendModule]], plugins: PluginRegistry | None = None
-) -> None:
-    """Fill in the blobs of these modules, by method.
+) -> Compiled:
+    """These modules, by method, with their blobs: new ones, by the old.
 
     Each backend's `preprocess_multimethod` is called once, with all its partitions of all methods; those that hold
     other delegates in a call of their own, after those. Raises `PreprocessError` naming the partitions, the plug-in and
     the cause; `UnsupportedOperator` and `PluginUnavailable` (a compiler is not installed) pass through.
     """
     plugins = plugins or default_registry()
+    compiled: dict[LoweredBackendModule, LoweredBackendModule] = {}
     for ready in _innermost_first(modules):
         for backend_id in dict.fromkeys(module.backend_id for group in ready.values() for module in group):
             mine = {method: [m for m in group if m.backend_id == backend_id] for method, group in ready.items()}
-            _compile({method: group for method, group in mine.items() if group}, backend_id, plugins)
+            asked = {method: group for method, group in mine.items() if group}
+            compiled |= _compile(asked, backend_id, plugins, compiled)
+    return compiled
 
 
 def _innermost_first(
@@ -52,11 +55,14 @@ def _delegates_in(module: LoweredBackendModule) -> list[LoweredBackendModule]:
     return lowered_modules(module.original_module.graph_module)
 
 
-def _compile(modules: dict[str, list[LoweredBackendModule]], backend_id: str, plugins: PluginRegistry) -> None:
+def _compile(
+    modules: dict[str, list[LoweredBackendModule]], backend_id: str, plugins: PluginRegistry, inner: Compiled
+) -> Compiled:
+    """The modules, all of one backend, with their blobs; `inner` are the delegates that may stand in them."""
     offer, lowering = find_lowering(backend_id, plugins)
     stamp = stamp_of(offer, backend_id, lowering)
     specs = {method: [list(m.compile_specs) for m in group] for method, group in modules.items()}
-    programs = {method: [m.program_to_compile() for m in group] for method, group in modules.items()}
+    programs = {method: [with_blobs(m.program_to_compile(), inner) for m in group] for method, group in modules.items()}
     if _compiles_one_by_one(lowering):
         preprocess = plugins.bound(_GROUP, lowering, "preprocess")
         results = {
@@ -70,9 +76,11 @@ def _compile(modules: dict[str, list[LoweredBackendModule]], backend_id: str, pl
         together = plugins.bound(_GROUP, lowering, "preprocess_multimethod")
         results = _call(together, (programs, specs), offer, modules)
         _check_shape(results, modules, offer)
-    for method, group in modules.items():
-        for module, result in zip(group, results[method], strict=True):
-            module.fill(_checked(result, offer, {method: [module]}), stamp)
+    return {
+        module: module.compiled(_checked(result, offer, {method: [module]}), stamp)
+        for method, group in modules.items()
+        for module, result in zip(group, results[method], strict=True)
+    }
 
 
 def _compiles_one_by_one(lowering: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
@@ -23,7 +23,7 @@ from torch.fx.node import Node, has_side_effect
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.graph.bodies import attributes, graph_modules
-from delegraph.aot.graph.edit import copy_program
+from delegraph.aot.graph.edit import copy_program, with_attributes
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import DelegationSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph.interfaces.stamp import BlobStamp
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from delegraph.aot import ExecutorchProgramManager
 
 __all__ = [
+    "Compiled",
     "LoweredBackendModule",
     "call_delegate",
     "flat_call",
@@ -40,6 +41,7 @@ __all__ = [
     "get_lowered_module",
     "is_delegate_call",
     "lowered_modules",
+    "with_blobs",
 ]
 
 has_side_effect(call_delegate)  # it may keep state: dead-code elimination must not remove it
@@ -74,19 +76,21 @@ class LoweredBackendModule(torch.nn.Module):
 
     @classmethod
     def without_blob(cls, program: ExportedProgram, spec: DelegationSpec, tag: str) -> LoweredBackendModule:
-        """The delegate of a partition that its backend is still to compile: `fill` takes the result."""
+        """The delegate of a partition that its backend is still to compile: `compiled` takes the result."""
         module = cls(program, spec.backend_id, b"", spec.compile_specs)
         module.tag, module.is_compiled = tag, False
         return module
 
-    def fill(self, result: PreprocessResult, stamp: BlobStamp) -> None:
-        """Take in the backend's `result` for the program, and the stamp that says which backend made it."""
-        self._processed_bytes = bytes(result.processed_bytes)
-        self._named_data_store_output = result.data_store_output
-        self.meta["debug_handle_map"] = dict(result.debug_handle_map or {})
+    def compiled(self, result: PreprocessResult, stamp: BlobStamp) -> LoweredBackendModule:
+        """The delegate with the backend's `result` for its program, and the stamp that says which backend made it."""
+        new = copy(self)
+        new._processed_bytes = bytes(result.processed_bytes)
+        new._named_data_store_output = result.data_store_output
+        new.meta = {**self.meta, "debug_handle_map": dict(result.debug_handle_map or {})}
         if result._delegate_info_meta is not None:
-            self.meta["_delegate_info_meta"] = result._delegate_info_meta
-        self._stamp, self.is_compiled = stamp, True
+            new.meta["_delegate_info_meta"] = result._delegate_info_meta
+        new._stamp, new.is_compiled = stamp, True
+        return new
 
     @property
     def backend_id(self) -> str:
@@ -189,11 +193,15 @@ class LoweredBackendModule(torch.nn.Module):
         return call_delegate(self, *args)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweredBackendModule:
-        if not self.is_compiled:  # `fill` will set the blob of this object, to which others refer
+        if not self.is_compiled:  # the compiled one will stand in the place of this very object
             return self
         twin = self.standing_for(copy_program(self.original_module))
         twin._compile_specs, twin.meta = list(self._compile_specs), dict(self.meta)
         return twin
+
+
+Compiled: TypeAlias = Mapping[LoweredBackendModule, LoweredBackendModule]
+"""Delegates without a blob -> the same with one."""
 
 
 def is_delegate_call(node: Node) -> bool:
@@ -214,6 +222,17 @@ def lowered_modules(root: GraphModule) -> list[LoweredBackendModule]:
     """The delegates that a graph and the bodies of its control flow call; not those inside other delegates."""
     values = (value for _, module in graph_modules(root) for value in attributes(module).values())
     return [value for value in values if isinstance(value, LoweredBackendModule)]
+
+
+def with_blobs(program: ExportedProgram, compiled: Compiled) -> ExportedProgram:
+    """`program` with the compiled delegates in the place of those that were to be compiled; its graphs are the same."""
+    if compiled.keys().isdisjoint(lowered_modules(program.graph_module)):
+        return program
+
+    def blob_for(value: object) -> object:
+        return compiled.get(value, value) if isinstance(value, LoweredBackendModule) else value
+
+    return with_attributes(program, blob_for)
 
 
 # ---- running the original program ------------------------------------------------------------------

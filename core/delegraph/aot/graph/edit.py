@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import count
@@ -29,7 +29,15 @@ from torch.fx.graph import CodeGen
 
 from delegraph.aot.graph.bodies import attributes
 
-__all__ = ["REGISTERED_NAME", "argument_spec", "copy_program", "rebuild", "unused_name", "with_graph"]
+__all__ = [
+    "REGISTERED_NAME",
+    "argument_spec",
+    "copy_program",
+    "rebuild",
+    "unused_name",
+    "with_attributes",
+    "with_graph",
+]
 
 REGISTERED_NAME: Final = "DELEGRAPH"
 """The verifier's name in torch's table of verifiers by dialect. Its `"EDGE"` is ExecuTorch's, whose operators are of
@@ -145,6 +153,22 @@ def _copied_body(body: GraphModule) -> GraphModule:
     graph = Graph()
     graph.output(graph.graph_copy(body.graph, {})).meta = dict(body.graph.output_node().meta)
     return _LazyGraphModule(_with_copied_bodies(attributes(body)), graph)
+
+
+def with_attributes(program: ExportedProgram, changed: Callable[[object], object]) -> ExportedProgram:
+    """`program` with `changed` of what its get_attr nodes refer to, in bodies of control flow too; the graphs and their
+    nodes are the same."""
+    return with_graph(program, _changed_attributes(program.graph_module, changed), program.graph)
+
+
+def _changed_attributes(module: GraphModule, changed: Callable[[object], object]) -> dict[str, object]:
+    new: dict[str, object] = {}
+    for name, attribute in attributes(module).items():
+        new[name] = changed(attribute)
+        if isinstance(attribute, GraphModule):
+            new[name] = body = _LazyGraphModule(_changed_attributes(attribute, changed), attribute.graph)
+            body.meta = attribute.meta
+    return new
 
 
 def unused_name(prefix: str, own: Collection[str], others: Collection[str]) -> str:
