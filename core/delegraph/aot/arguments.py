@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, TypeGuard, TypeVar
+from typing import TypeGuard, TypeVar
 
 from delegraph.errors import LoweringError
 from delegraph.plugins.discovery import did_you_mean
@@ -15,7 +15,7 @@ __all__ = ["check_list", "check_method_names", "made_by_name", "read_plugins", "
 _T = TypeVar("_T")
 
 
-def check_list(name: str, value: Any) -> None:
+def check_list(name: str, value: object) -> None:
     """Raise `LoweringError` if `value`, the argument called `name`, is a string or a lone object where a list is meant.
 
     None stands for "not given".
@@ -26,7 +26,7 @@ def check_list(name: str, value: Any) -> None:
     raise LoweringError(f"{name} is {shown}, but it takes a list: write [{shown}]")
 
 
-def check_method_names(name: str, by_method: Mapping[str, Any], methods: Collection[str]) -> None:
+def check_method_names(name: str, by_method: Mapping[str, object], methods: Collection[str]) -> None:
     """Raise `LoweringError` if a key of `by_method`, the argument called `name`, is not among `methods`."""
     for key in by_method:
         if key not in methods:

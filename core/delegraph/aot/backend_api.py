@@ -38,7 +38,7 @@ class MethodProgramsPartitionerSpec:
 
 
 @singledispatch
-def to_backend(args: Any, *others: Any, **settings: Any) -> Any:
+def to_backend(args: object, *others: object, **settings: object) -> Any:
     """Lower a program, without a manager around it.
 
     `to_backend(backend_id, edge_program, compile_specs)` lowers a whole program onto one backend: a

@@ -174,5 +174,5 @@ class LoweringConfig:
     edge: EdgeCompileConfig = field(default_factory=EdgeCompileConfig)
     executorch: ExecutorchBackendConfig = field(default_factory=ExecutorchBackendConfig)
     transform_passes: Passes = ()
-    constant_methods: Mapping[str, Any] = field(default_factory=dict)
+    constant_methods: Mapping[str, object] = field(default_factory=dict)
     stages: Sequence[PipelineStage[Any] | PluginName] = ()

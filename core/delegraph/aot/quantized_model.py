@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 from delegraph.aot import pipeline
 from delegraph.aot.config import LoweringConfig
 from delegraph.aot.delegation.backends import Backend, checked_backends
-from delegraph.aot.export import ExportRequest, Model, export_requests
+from delegraph.aot.export import DynamicShapes, ExportRequest, Model, export_requests
 from delegraph.aot.progress import shown_progress
 from delegraph.aot.quantize.measurement.report import QuantizationReport
 from delegraph.aot.quantize.recipes import RecipeOrRules, Rules, check_rules, rules_from
@@ -86,15 +86,15 @@ class QuantizedModel(Mapping[str, ExportedProgram]):
 def quantize(
     model: Model,
     calibration_data: CalibrationData | None = None,
-    args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    args: Sequence[object] | Mapping[str, Sequence[object]] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     *,
     recipe: RecipeOrRules | Rules | None = None,
     backends: Iterable[Backend] | Mapping[str, Iterable[Backend]] | None = None,
     quantizers: Quantizers | None = None,
     keep_float: int = 0,
     min_sqnr: float | None = None,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: DynamicShapes = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
     progress: bool | StageWatcher = False,
@@ -175,12 +175,12 @@ def _requests(model: Model, args: Any, kwargs: Any, dynamic_shapes: Any, *, by_b
 
 def prepare_qat(
     model: torch.nn.Module | ExportedProgram,
-    args: Sequence[Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    args: Sequence[object] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     *,
     recipe: RecipeOrRules = "int8",
     backends: Iterable[Backend] | None = None,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: DynamicShapes = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
 ) -> GraphModule:

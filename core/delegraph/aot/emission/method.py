@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -168,7 +167,11 @@ class _MethodEmitter(GraphEmitter):
         outputs: list[int] = []
         for output in self.signature.outputs:
             index = self.index(output)
-            if self.builder.table.is_tensor(index) and self._needs_copy(output, index, outputs):
+            if (
+                isinstance(output, Node)
+                and self.builder.table.is_tensor(index)
+                and self._needs_copy(output, index, outputs)
+            ):
                 index = self._copy(output, index)
             outputs.append(index)
         return outputs
@@ -220,7 +223,7 @@ def any_byte(data: memoryview) -> bool:
     return bool(data) and bool(torch.frombuffer(data, dtype=torch.uint8).any())
 
 
-def _plain_input(node: Node, value: Any) -> Value:
+def _plain_input(node: Node, value: object) -> Value:
     """An input that is not a tensor: at run time it must have this very value."""
     if value is None:
         return Null()

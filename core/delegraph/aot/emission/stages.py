@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -77,7 +76,7 @@ class EmissionRequest:
     planning: Mapping[str, MemoryPlanningPass]
     planners: Mapping[str, MemoryPlanner]
     operators: Mapping[str, frozenset[str]] | None
-    constant_methods: Mapping[str, Any]
+    constant_methods: Mapping[str, object]
     plugins: PluginRegistry
 
 
@@ -104,7 +103,7 @@ class PlannedProgram:
 def make_request(
     methods: Sequence[str],
     config: ExecutorchBackendConfig,
-    constant_methods: Mapping[str, Any],
+    constant_methods: Mapping[str, object],
     plugins: PluginRegistry,
 ) -> EmissionRequest:
     """Look up whatever `config` names; `methods` are the names of all methods that have a graph.
@@ -231,7 +230,7 @@ def _shared_buffers(
     return SharedBuffers(shared.memory_id if shared.offsets else 0, frozenset(method.name for method in sharing))
 
 
-def _constant_method(name: str, value: Any, data: ProgramData) -> ExecutionPlan:
+def _constant_method(name: str, value: object, data: ProgramData) -> ExecutionPlan:
     """A method without instructions whose outputs are values of the file."""
     leaves, spec = pytree.tree_flatten(value)
     table = MethodValues()
@@ -247,7 +246,7 @@ def _constant_method(name: str, value: Any, data: ProgramData) -> ExecutionPlan:
     )
 
 
-def _constant_output(leaf: Any, table: MethodValues, data: ProgramData) -> int:
+def _constant_output(leaf: object, table: MethodValues, data: ProgramData) -> int:
     if not isinstance(leaf, torch.Tensor):
         return table.scalar(leaf)
     spec = spec_of_tensor(leaf)

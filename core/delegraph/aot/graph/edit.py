@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.export.exported_program import _common_getitem_elimination_pass
 from torch.export.graph_signature import (
+    ArgumentSpec,
     ConstantArgument,
     ExportGraphSignature,
     InputKind,
@@ -26,6 +27,7 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph import CodeGen
+from torch.fx.node import Argument
 
 from delegraph.aot.graph.bodies import attributes
 
@@ -49,7 +51,7 @@ class _EdgeProgramVerifier(Verifier):
 
     dialect = REGISTERED_NAME
 
-    def allowed_getattr_types(self) -> tuple[type[Any], ...]:
+    def allowed_getattr_types(self) -> tuple[type, ...]:
         """Tensors too: folding puts a constant where its computation stood."""
         return (*super().allowed_getattr_types(), torch.Tensor)
 
@@ -59,7 +61,7 @@ _EdgeProgramVerifier.dialect = "EDGE"  # what programs say of themselves, as in 
 
 def rebuild(
     program: ExportedProgram,
-    root: Mapping[str, Any],
+    root: Mapping[str, object],
     graph: Graph,
     output_specs: Sequence[OutputSpec],
     constants: Mapping[str, torch.Tensor] | None = None,
@@ -78,13 +80,13 @@ def rebuild(
     return new
 
 
-def with_graph(program: ExportedProgram, root: Mapping[str, Any], graph: Graph) -> ExportedProgram:
+def with_graph(program: ExportedProgram, root: Mapping[str, object], graph: Graph) -> ExportedProgram:
     """`program` with another graph of the same inputs and outputs, as `rebuild` makes it but not checked by torch."""
     return _on_trust(program, root, graph, program.graph_signature.output_specs)
 
 
 def _on_trust(
-    program: ExportedProgram, root: Mapping[str, Any], graph: Graph, output_specs: Sequence[OutputSpec]
+    program: ExportedProgram, root: Mapping[str, object], graph: Graph, output_specs: Sequence[OutputSpec]
 ) -> ExportedProgram:
     """The program that torch's constructor would make, unchecked, and without Python code until somebody asks for it.
 
@@ -142,7 +144,7 @@ def copy_program(program: ExportedProgram) -> ExportedProgram:
     return with_graph(program, _with_copied_bodies(attributes(program.graph_module)), graph)
 
 
-def _with_copied_bodies(root: Mapping[str, Any]) -> dict[str, Any]:
+def _with_copied_bodies(root: Mapping[str, object]) -> dict[str, object]:
     return {
         name: _copied_body(attribute) if isinstance(attribute, GraphModule) else attribute
         for name, attribute in root.items()
@@ -176,9 +178,10 @@ def unused_name(prefix: str, own: Collection[str], others: Collection[str]) -> s
     return next(name for number in count(len(own)) if (name := f"{prefix}_{number}") not in own and name not in others)
 
 
-def argument_spec(value: Any) -> Any:
+def argument_spec(value: Argument) -> ArgumentSpec:
     """The signature entry of a graph value."""
     if not isinstance(value, Node):
+        assert value is None or isinstance(value, (int, float, bool, str))
         return ConstantArgument(name="", value=value)
     val = value.meta.get("val")
     kinds = ((torch.SymInt, SymIntArgument), (torch.SymFloat, SymFloatArgument), (torch.SymBool, SymBoolArgument))
