@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ParamSpec, TypeVar
 
 from delegraph.aot.delegation.lowered_module import Compiled, LoweredBackendModule, lowered_modules, with_blobs
 from delegraph.aot.delegation.lowerings import find_lowering
@@ -16,6 +16,9 @@ from delegraph.plugins.registry import IN_PROCESS, PluginRegistry, default_regis
 __all__ = ["compile_delegates", "stamp_of"]
 
 _GROUP = "lowerings"
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def compile_delegates(
@@ -67,14 +70,14 @@ def _compile(
         preprocess = plugins.bound(_GROUP, lowering, "preprocess")
         results = {
             method: [
-                _call(preprocess, (p, s), offer, {method: [m]})
+                _call(preprocess, offer, {method: [m]}, p, s)
                 for m, p, s in zip(group, programs[method], specs[method], strict=True)
             ]
             for method, group in modules.items()
         }
     else:
         together = plugins.bound(_GROUP, lowering, "preprocess_multimethod")
-        results = _call(together, (programs, specs), offer, modules)
+        results = _call(together, offer, modules, programs, specs)
         _check_shape(results, modules, offer)
     return {
         module: module.compiled(_checked(result, offer, {method: [module]}), stamp)
@@ -83,13 +86,13 @@ def _compile(
     }
 
 
-def _compiles_one_by_one(lowering: Any) -> bool:
+def _compiles_one_by_one(lowering: object) -> bool:
     """Whether the backend left `preprocess_multimethod` as it is: then each partition's failure has its own name."""
     method = getattr(lowering, "preprocess_multimethod", None)
     return getattr(method, "__func__", None) is BackendDetails.preprocess_multimethod.__func__  # type: ignore[attr-defined]
 
 
-def stamp_of(offer: Offer, backend_id: str, lowering: Any) -> BlobStamp:
+def stamp_of(offer: Offer, backend_id: str, lowering: object) -> BlobStamp:
     """Who makes the blobs of `lowering`; one that was registered in this process is named by its top package."""
     distribution, version = offer.distribution, offer.version
     if distribution == IN_PROCESS:
@@ -102,9 +105,15 @@ def stamp_of(offer: Offer, backend_id: str, lowering: Any) -> BlobStamp:
 _MAX_NAMED = 8  # nodes listed in a message; a partition can hold thousands
 
 
-def _call(function: Any, arguments: tuple[Any, ...], offer: Offer, modules: Mapping[str, Sequence[Any]]) -> Any:
+def _call(
+    function: Callable[_P, _R],
+    offer: Offer,
+    modules: Mapping[str, Sequence[LoweredBackendModule]],
+    *args: _P.args,
+    **kwargs: _P.kwargs,
+) -> _R:
     try:
-        return function(*arguments)
+        return function(*args, **kwargs)
     except (UnsupportedOperator, PreprocessError, PluginUnavailable):
         raise
     except DelegraphError as error:
@@ -113,7 +122,11 @@ def _call(function: Any, arguments: tuple[Any, ...], offer: Offer, modules: Mapp
         raise _failure(offer, modules, f"{type(error).__name__}: {error}") from error
 
 
-def _check_shape(results: Any, modules: Mapping[str, Sequence[LoweredBackendModule]], offer: Offer) -> None:
+def _check_shape(
+    results: Mapping[str, Sequence[PreprocessResult]],
+    modules: Mapping[str, Sequence[LoweredBackendModule]],
+    offer: Offer,
+) -> None:
     expected = {method: len(group) for method, group in modules.items()}
     try:
         got: object = {method: len(results[method]) for method in results}
@@ -123,7 +136,7 @@ def _check_shape(results: Any, modules: Mapping[str, Sequence[LoweredBackendModu
         raise _failure(offer, modules, f"preprocess_multimethod returned {got} results by method instead of {expected}")
 
 
-def _checked(result: Any, offer: Offer, modules: Mapping[str, Sequence[LoweredBackendModule]]) -> PreprocessResult:
+def _checked(result: object, offer: Offer, modules: Mapping[str, Sequence[LoweredBackendModule]]) -> PreprocessResult:
     if not isinstance(result, PreprocessResult):
         raise _failure(offer, modules, f"preprocess returned {type(result).__name__} instead of a PreprocessResult")
     if not isinstance(result.processed_bytes, (bytes, bytearray, memoryview)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import torch
 from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot.graph.bodies import attributes, graph_modules
 from delegraph.aot.graph.edit import copy_program, with_attributes
+from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import DelegationSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph.interfaces.stamp import BlobStamp
@@ -43,6 +44,10 @@ __all__ = [
     "lowered_modules",
     "with_blobs",
 ]
+
+_T = TypeVar("_T")
+
+MemoryPlanning: TypeAlias = "MemoryPlanningPass | Mapping[str, MemoryPlanningPass] | None"
 
 has_side_effect(call_delegate)  # it may keep state: dead-code elimination must not remove it
 
@@ -123,7 +128,7 @@ class LoweredBackendModule(torch.nn.Module):
         return self._named_data_store_output
 
     @property
-    def debug_handle_map(self) -> Mapping[Any, Sequence[int]]:
+    def debug_handle_map(self) -> Mapping[int, Sequence[int]] | Mapping[str, Sequence[int]]:
         """The backend's instruction ids -> debug handles of edge nodes."""
         return self.meta.get("debug_handle_map") or {}
 
@@ -134,7 +139,7 @@ class LoweredBackendModule(torch.nn.Module):
         handles = (node.meta.get("debug_handle") for node in calls)
         return tuple(dict.fromkeys(handle for handle in handles if isinstance(handle, int)))
 
-    def program(self, emit_stacktrace: bool = False, memory_planning: Any = None) -> Program:
+    def program(self, emit_stacktrace: bool = False, memory_planning: MemoryPlanning = None) -> Program:
         """A finished program that does nothing but call this delegate: its records, as they go into a `.pte`."""
         return self._executorch(emit_stacktrace=emit_stacktrace, memory_planning=memory_planning).executorch_program
 
@@ -144,7 +149,7 @@ class LoweredBackendModule(torch.nn.Module):
         segment_alignment: int = 128,
         constant_tensor_alignment: int | None = None,
         delegate_alignment: int | None = None,
-        memory_planning: Any = None,
+        memory_planning: MemoryPlanning = None,
     ) -> bytes:
         """The bytes of such a program: a `.pte`."""
         return self._executorch(
@@ -155,7 +160,7 @@ class LoweredBackendModule(torch.nn.Module):
             memory_planning=memory_planning,
         ).buffer
 
-    def _executorch(self, memory_planning: Any, **options: Any) -> ExecutorchProgramManager:
+    def _executorch(self, memory_planning: MemoryPlanning, **options: Any) -> ExecutorchProgramManager:
         from delegraph.aot import EdgeProgramManager, ExecutorchBackendConfig  # emission lies above this room
         from delegraph.aot.delegation.single_call import program_calling
 
@@ -189,10 +194,10 @@ class LoweredBackendModule(torch.nn.Module):
         flat = flat_call(spec.in_spec.num_leaves, spec.out_spec.num_leaves).signature
         return flat is not None and (spec.in_spec, spec.out_spec) == (flat.in_spec, flat.out_spec)
 
-    def forward(self, *args: Any) -> Any:
+    def forward(self, *args: object) -> object:
         return call_delegate(self, *args)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> LoweredBackendModule:
+    def __deepcopy__(self, memo: dict[int, object]) -> LoweredBackendModule:
         if not self.is_compiled:  # the compiled one will stand in the place of this very object
             return self
         twin = self.standing_for(copy_program(self.original_module))
@@ -272,7 +277,7 @@ class _PartitionRun(torch.nn.Module):
         super().__init__()
         self.program = program
 
-    def forward(self, *args: Any) -> Any:
+    def forward(self, *args: object) -> object:
         flat = flat_inputs(self.program, args)
         fake_mode = _get_dispatch_mode(_TorchDispatchModeKey.FAKE)
         if fake_mode is None:
@@ -287,7 +292,7 @@ class _PartitionRun(torch.nn.Module):
         return pytree.tree_unflatten(outputs, self.program.call_spec.out_spec)
 
 
-def flat_inputs(program: ExportedProgram, args: Sequence[Any]) -> list[Any]:
+def flat_inputs(program: ExportedProgram, args: Sequence[_T]) -> list[_T]:
     """The positional arguments of a call of `program`, in a row. Raises `LoweringError` where it needs others."""
     in_spec = program.call_spec.in_spec
     if in_spec is None:
@@ -307,7 +312,7 @@ def flat_call(inputs: int, outputs: int) -> ModuleCallEntry:
     return ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))
 
 
-def _eager(program: _CallableInPlace, inputs: Sequence[Any]) -> list[Any]:
+def _eager(program: _CallableInPlace, inputs: Sequence[object]) -> list[object]:
     kept = set(program.graph_signature.buffers_to_mutate.values())
     outputs, changed = _run(
         program, inputs, lambda name: program.kept_buffer(name) if name in kept else _state(program, name)
@@ -318,8 +323,8 @@ def _eager(program: _CallableInPlace, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _run(
-    program: ExportedProgram, inputs: Sequence[Any], state: Callable[[str], torch.Tensor]
-) -> tuple[list[Any], dict[str, Any]]:
+    program: ExportedProgram, inputs: Sequence[object], state: Callable[[str], torch.Tensor]
+) -> tuple[list[object], dict[str, torch.Tensor]]:
     """The partition's outputs, and the new values of the buffers that it changes; `state` gives weights by name."""
     signature = program.graph_signature
     values = iter(inputs)

@@ -109,7 +109,7 @@ def _delegate_infos(method: EmittedMethod, compiled: Compiled) -> dict[int, Dele
 
 
 def _delegate_info(lowered: LoweredBackendModule) -> DelegateInfo:
-    info = DelegateInfo(name=lowered.backend_id, delegate_map=dict(lowered.debug_handle_map))
+    info = DelegateInfo(name=lowered.backend_id, delegate_map=lowered.debug_handle_map)
     if "_delegate_info_meta" in lowered.meta:
         info["delegate_info_meta"] = lowered.meta["_delegate_info_meta"]
     return info

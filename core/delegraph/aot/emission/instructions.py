@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NotRequired, TypedDict
 
@@ -45,7 +45,7 @@ class DelegateInfo(TypedDict):
     (`PreprocessResult._delegate_info_meta`), if any. An ETRecord has the first two."""
 
     name: str
-    delegate_map: dict[object, Sequence[int]]
+    delegate_map: Mapping[int, Sequence[int]] | Mapping[str, Sequence[int]]
     delegate_info_meta: NotRequired[object]
 
 
