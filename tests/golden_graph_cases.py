@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from delegraph.aot.graph.external_constants import set_external_tag
+from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.aot.passes.constant_folding import ConstantFolding
 from delegraph.aot.passes.part_elision import PartElision
 from delegraph.aot.passes.reinplacing import Reinplacing
@@ -31,17 +33,21 @@ class Functional(nn.Module):
 
 @dataclass(frozen=True)
 class Case:
-    """A function, the shapes of its inputs, and the pass."""
+    """A function, the shapes of its inputs, the pass, and the `.ptd` that its weights go to."""
 
     graph_pass: ExportedProgramPassBase
     function: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...]
     dynamic: bool = False
+    external_tag: str | None = None
 
     def export(self) -> torch.export.ExportedProgram:
         args = tuple(torch.zeros(shape) for shape in self.shapes)
         dims = ({0: torch.export.Dim("n", max=8)}, *(None for _ in args[1:])) if self.dynamic else None
-        return torch.export.export(Functional(self.function), args, dynamic_shapes=(dims,) if dims else None)
+        program = torch.export.export(Functional(self.function), args, dynamic_shapes=(dims,) if dims else None)
+        for node in ResolvedSignature.of(program).constants:
+            set_external_tag(node, self.external_tag)
+        return program
 
 
 def _put(self: Functional, x: torch.Tensor) -> Any:
@@ -111,7 +117,7 @@ CASES = {
         ViewElision(alloc_graph_input=False), lambda self, x: x.view(16).neg() + x.neg().view(16).neg(), ((4, 4),)
     ),
     "view_elision_external_weight": Case(
-        ViewElision(external_tag=lambda node: "weights"), lambda self, x: x + self.weight.view(8), ((8,),)
+        ViewElision(), lambda self, x: x + self.weight.view(8), ((8,),), external_tag="weights"
     ),
     "view_elision_in_a_body": Case(ViewElision(), _cond, ((4, 2),)),
 }

@@ -17,6 +17,7 @@ from torch import nn
 import delegraph
 from delegraph.aot import Recipe
 from delegraph.aot.quantize.measurement.measure import sqnr
+from delegraph.aot.quantize.recipes import Rules
 from delegraph.cli import main
 from delegraph.comparison.result import Compared, Comparison
 from delegraph.comparison.timing import Times
@@ -75,8 +76,8 @@ def test_weights_alone_are_quantized_once_for_all_backends(monkeypatch: pytest.M
     """Values are once for each, since every backend has a quantizer of its own."""
     asked: list[str] = []
 
-    def counted(*args: Any, recipe: str, **settings: Any) -> Any:
-        asked.append(recipe)
+    def counted(*args: Any, recipe: Rules, **settings: Any) -> Any:
+        asked.append(recipe.default.name)
         return delegraph.quantize(*args, recipe=recipe, **settings)
 
     monkeypatch.setattr("delegraph.comparison.candidates.quantize", counted)

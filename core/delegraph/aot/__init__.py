@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from delegraph.aot.backend_api import MethodProgramsPartitionerSpec, to_backend
     from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig, PropagateDeviceConfig
     from delegraph.aot.delegation.delegate_mapping import DelegateMappingBuilder
-    from delegraph.aot.delegation.external_weights import external_tag
     from delegraph.aot.delegation.forms import edge_program
     from delegraph.aot.delegation.lowered_module import LoweredBackendModule, get_lowered_module, is_delegate_call
     from delegraph.aot.delegation.named_data_store import NamedDataStore
@@ -99,6 +98,7 @@ if TYPE_CHECKING:
     from delegraph.aot.graph.bodies import graph_modules
     from delegraph.aot.graph.devices import device_of
     from delegraph.aot.graph.edit import copy_program
+    from delegraph.aot.graph.external_constants import external_tag
     from delegraph.aot.graph.memory_use import MemoryUse, memory_use
     from delegraph.aot.graph.scalars import is_scalar
     from delegraph.aot.graph.schema_binding import schema_arguments
@@ -268,7 +268,7 @@ __getattr__, __dir__ = lazy_names(
             "PropagateDeviceConfig",
         ),
         "delegraph.aot.delegation.delegate_mapping": ("DelegateMappingBuilder",),
-        "delegraph.aot.delegation.external_weights": ("external_tag",),
+        "delegraph.aot.graph.external_constants": ("external_tag",),
         "delegraph.aot.delegation.forms": ("edge_program",),
         "delegraph.aot.delegation.lowered_module": ("LoweredBackendModule", "get_lowered_module", "is_delegate_call"),
         "delegraph.aot.delegation.named_data_store": ("NamedDataStore",),

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeGuard, TypeVar
 
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from delegraph.aot.arguments import check_list, made_by_name
-from delegraph.aot.edge.dialects import DIALECTS, AddedRule
+from delegraph.aot.arguments import made_by_name, read_plugins
+from delegraph.aot.edge.dialects import DIALECTS, AddedRule, Dialect
 from delegraph.aot.stage import Lowering, Stage
 from delegraph.errors import DelegraphError, LoweringError
 from delegraph.interfaces.pipeline import DialectRule, PipelineStage
 from delegraph.plugins.discovery import did_you_mean
-from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
+from delegraph.plugins.plugin_spec import PluginName, PluginSpec
 from delegraph.plugins.registry import PluginRegistry
 
 __all__ = ["added_rules", "added_stages"]
@@ -22,14 +22,16 @@ __all__ = ["added_rules", "added_stages"]
 _T = TypeVar("_T")
 
 
-def added_stages(chosen: Sequence[Any], stages: Iterable[Stage], plugins: PluginRegistry) -> tuple[Stage, ...]:
+def added_stages(
+    chosen: Iterable[PipelineStage[Lowering] | PluginName], stages: Iterable[Stage], plugins: PluginRegistry
+) -> tuple[Stage, ...]:
     """The stages that `LoweringConfig.stages` names, to be put among `stages`.
 
     Raises `LoweringError` for one whose place or name is none of its own, `PluginError` for what cannot be made.
     """
     known = [stage.name for stage in stages]
     added = []
-    for name, title, stage in _made("stages", chosen, PipelineStage, plugins):
+    for name, title, stage in _made("stages", chosen, _is_stage, plugins):
         place = stage.after or stage.before
         if name in known:
             raise LoweringError(f"{title}: there is a stage of this name already")
@@ -38,8 +40,8 @@ def added_stages(chosen: Sequence[Any], stages: Iterable[Stage], plugins: Plugin
                 f"{title}: its place is after={stage.after!r}, before={stage.before!r}; it says one of them, a stage"
                 f" among {', '.join(known)}{did_you_mean(place, known)}"
             )
-        requires: Any = getattr(stage, "required_dialect", None)
-        ensures: Any = getattr(stage, "ensured_dialect", None)
+        requires: Dialect | None = getattr(stage, "required_dialect", None)
+        ensures: Dialect | None = getattr(stage, "ensured_dialect", None)
         run = _run_of(title, stage)
         added.append(Stage(name, run, False, requires, ensures, True, after=stage.after, before=stage.before))
         known.append(name)
@@ -56,14 +58,14 @@ def _run_of(title: str, stage: PipelineStage[Lowering]) -> Callable[[Lowering, S
     return run
 
 
-def added_rules(chosen: Sequence[Any], plugins: PluginRegistry) -> tuple[AddedRule, ...]:
+def added_rules(chosen: Iterable[DialectRule | PluginName], plugins: PluginRegistry) -> tuple[AddedRule, ...]:
     """The rules that `EdgeCompileConfig.dialect_rules` names.
 
     Raises `LoweringError` for one of no dialect, `PluginError` for what cannot be made.
     """
     known = {dialect.name: dialect for dialect in DIALECTS}
     added = []
-    for _, title, rule in _made("dialect_rules", chosen, DialectRule, plugins):
+    for _, title, rule in _made("dialect_rules", chosen, _is_rule, plugins):
         if rule.dialect not in known:
             raise LoweringError(
                 f"{title}: there is no dialect {rule.dialect!r}; the dialects are {', '.join(known)}"
@@ -84,14 +86,22 @@ def _check_of(title: str, rule: DialectRule) -> Callable[[Node, Collection[OpOve
 
 
 def _made(
-    group: str, chosen: Sequence[Any], kind: type[Any], plugins: PluginRegistry
-) -> Iterator[tuple[str, str, Any]]:
+    group: str, chosen: Iterable[PluginName | _T], fits: Callable[[object], TypeGuard[_T]], plugins: PluginRegistry
+) -> Iterator[tuple[str, str, _T]]:
     """Name, title for messages and object of each."""
-    check_list(group, chosen)
-    made = made_by_name(group, chosen, group, lambda each: isinstance(each, kind), plugins)
-    for (name, each), named in zip(made.items(), map(plugin_spec, chosen), strict=True):
+    specs = read_plugins(group, chosen)
+    made = made_by_name(group, specs, group, fits, plugins)
+    for (name, each), named in zip(made.items(), specs, strict=True):
         of = f" of {plugins.find(group, named.name).distribution}" if isinstance(named, PluginSpec) else ""
         yield name, f"{group.replace('_', ' ').removesuffix('s')} {name}{of}", each
+
+
+def _is_stage(value: object) -> TypeGuard[PipelineStage[Lowering]]:
+    return isinstance(value, PipelineStage)
+
+
+def _is_rule(value: object) -> TypeGuard[DialectRule]:
+    return isinstance(value, DialectRule)
 
 
 def _guarded(title: str, call: Callable[[], _T]) -> _T:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import TypeGuard, TypeVar
 
 from delegraph.errors import LoweringError
 from delegraph.plugins.discovery import did_you_mean
-from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
+from delegraph.plugins.plugin_spec import PluginName, PluginSpec, plugin_spec
 from delegraph.plugins.registry import PluginRegistry
 
-__all__ = ["check_list", "check_method_names", "made_by_name", "unique_name"]
+__all__ = ["check_list", "check_method_names", "made_by_name", "read_plugins", "unique_name"]
+
+_T = TypeVar("_T")
 
 
-def check_list(name: str, value: Any) -> None:
+def check_list(name: str, value: object) -> None:
     """Raise `LoweringError` if `value`, the argument called `name`, is a string or a lone object where a list is meant.
 
     None stands for "not given".
@@ -24,7 +26,7 @@ def check_list(name: str, value: Any) -> None:
     raise LoweringError(f"{name} is {shown}, but it takes a list: write [{shown}]")
 
 
-def check_method_names(name: str, by_method: Mapping[str, Any], methods: Collection[str]) -> None:
+def check_method_names(name: str, by_method: Mapping[str, object], methods: Collection[str]) -> None:
     """Raise `LoweringError` if a key of `by_method`, the argument called `name`, is not among `methods`."""
     for key in by_method:
         if key not in methods:
@@ -34,17 +36,29 @@ def check_method_names(name: str, by_method: Mapping[str, Any], methods: Collect
             )
 
 
+def read_plugins(name: str, entries: Iterable[PluginName | _T] | None) -> list[PluginSpec | _T]:
+    """The argument called `name`, a list of plug-ins by name and of objects, as everything behind takes it.
+
+    Raises `LoweringError` as `check_list`, and `PluginError` as `plugin_spec`.
+    """
+    check_list(name, entries)
+    return [plugin_spec(entry) for entry in entries or ()]
+
+
 def made_by_name(
-    name: str, entries: Iterable[Any], group: str, fits: Callable[[Any], bool], plugins: PluginRegistry
-) -> dict[str, Any]:
+    name: str,
+    entries: Iterable[PluginSpec | object],
+    group: str,
+    fits: Callable[[object], TypeGuard[_T]],
+    plugins: PluginRegistry,
+) -> dict[str, _T]:
     """The objects in `entries`, the argument called `name`, and those of `group` that it names, made with options.
 
     In order, by the plug-in's name or the object's class; the second of a name is `name (2)`. Raises `LoweringError`
     for an object that does not fit, `PluginError` for what cannot be made.
     """
-    by_name: dict[str, Any] = {}
-    for entry in entries:
-        chosen = plugin_spec(entry)
+    by_name: dict[str, _T] = {}
+    for chosen in entries:
         if isinstance(chosen, PluginSpec):
             by_name[unique_name(chosen.name, by_name)] = plugins.create(group, chosen.name, chosen.options)
         elif fits(chosen):

@@ -38,7 +38,7 @@ class MethodProgramsPartitionerSpec:
 
 
 @singledispatch
-def to_backend(args: Any, *others: Any, **settings: Any) -> Any:
+def to_backend(args: object, *others: object, **settings: object) -> Any:
     """Lower a program, without a manager around it.
 
     `to_backend(backend_id, edge_program, compile_specs)` lowers a whole program onto one backend: a
@@ -64,8 +64,7 @@ def _whole(
 ) -> LoweredBackendModule:
     _check_results(edge_program)
     module = LoweredBackendModule.without_blob(edge_program, DelegationSpec(backend_id, compile_specs), backend_id)
-    compile_delegates({"forward": [module]}, plugins)
-    return module
+    return compile_delegates({"forward": [module]}, plugins)[module]
 
 
 def _check_results(program: ExportedProgram) -> None:
@@ -105,5 +104,4 @@ def _methods(
         delegated = merged(delegated, taken)
     plugins = plugins or default_registry()
     check_backends(delegated.partitions, plugins)
-    compile_partitions(delegated, plugins)
-    return {**programs, **delegated.programs}
+    return {**programs, **delegated.with_blobs(compile_partitions(delegated, plugins)).programs}

@@ -19,6 +19,7 @@ from delegraph.interfaces.graph_pass import GraphPass
 from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
 from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.interfaces.pipeline import DialectRule, PipelineStage
+from delegraph.plugins.plugin_spec import PluginName
 from delegraph.program.serialize import SerializationConfig
 
 __all__ = [
@@ -41,9 +42,6 @@ MEMORY_OPTIONS = ("alloc_graph_input", "alloc_graph_output", "alloc_mutable_buff
 ExternalConstants: TypeAlias = "bool | Mapping[str, str] | Callable[[Node], str | None]"
 """All weights or none; the name of a `.ptd` by patterns of the weights' names; or such a name, or None, of a
 placeholder."""
-
-PluginName: TypeAlias = "str | tuple[str, Mapping[str, Any]]"
-"""The name of an installed plug-in: `"name"`, `"name{option=1}"`, `("name", {"option": 1})`."""
 
 Pass: TypeAlias = "GraphPass | PluginName"
 """A pass, or the name of an installed one."""
@@ -176,5 +174,5 @@ class LoweringConfig:
     edge: EdgeCompileConfig = field(default_factory=EdgeCompileConfig)
     executorch: ExecutorchBackendConfig = field(default_factory=ExecutorchBackendConfig)
     transform_passes: Passes = ()
-    constant_methods: Mapping[str, Any] = field(default_factory=dict)
+    constant_methods: Mapping[str, object] = field(default_factory=dict)
     stages: Sequence[PipelineStage[Any] | PluginName] = ()

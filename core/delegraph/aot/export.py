@@ -20,12 +20,15 @@ from delegraph.aot.export_checks import (
 )
 from delegraph.errors import LoweringError
 
-__all__ = ["DIM_NAMES", "ExportRequest", "Model", "export_method", "export_requests", "only_program"]
+__all__ = ["DIM_NAMES", "DynamicShapes", "ExportRequest", "Model", "export_method", "export_requests", "only_program"]
 
 DIM_NAMES: Final = "delegraph.dim_names"
 """The key of a placeholder's meta under which the names of its dynamic dims lie, by position: torch forgets them."""
 
 Model: TypeAlias = "torch.nn.Module | ExportedProgram | Mapping[str, torch.nn.Module | ExportedProgram]"
+
+DynamicShapes: TypeAlias = "Mapping[str, object] | tuple[object, ...] | list[object] | None"
+"""Which dims vary, as `torch.export.export` takes it; or that by method name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +36,16 @@ class ExportRequest:
     """One method to export: a module with example arguments, or a program that is exported already."""
 
     model: torch.nn.Module | ExportedProgram
-    args: tuple[Any, ...] | None = None
-    kwargs: Mapping[str, Any] | None = None
-    dynamic_shapes: Any = None
+    args: tuple[object, ...] | None = None
+    kwargs: Mapping[str, object] | None = None
+    dynamic_shapes: DynamicShapes = None
 
 
 def export_requests(
     model: Model,
-    args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
+    args: Sequence[object] | Mapping[str, Sequence[object]] | None = None,
+    kwargs: Mapping[str, object] | None = None,
+    dynamic_shapes: DynamicShapes = None,
 ) -> dict[str, ExportRequest]:
     """The requests for exporting, by method; a single model is the method `forward`.
 
@@ -59,12 +62,14 @@ def export_requests(
     for method, method_model in model.items():
         if not isinstance(method_model, ExportedProgram):
             check_model(method, method_model)
-    by_method = {"args": args, "kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
+    by_method: dict[str, object] = {"args": args, "kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
     for name, value in by_method.items():
         if value is not None and (not isinstance(value, Mapping) or not set(value) <= set(model)):
             raise LoweringError(f"{name} must be a mapping by method name; the methods are {', '.join(sorted(model))}")
     return {
-        method: _request(method, entry, *(value and value.get(method) for value in by_method.values()))
+        method: _request(
+            method, entry, *(value.get(method) if isinstance(value, Mapping) else None for value in by_method.values())
+        )
         for method, entry in model.items()
     }
 
@@ -102,7 +107,9 @@ def export_method(method: str, request: ExportRequest) -> ExportedProgram:
         return request.model
     args, kwargs, shapes = request.args or (), dict(request.kwargs or {}), request.dynamic_shapes
     try:
-        program = torch.export.export(request.model, args, kwargs, dynamic_shapes=shapes)
+        program = torch.export.export(
+            request.model, args, kwargs, dynamic_shapes=dict(shapes) if isinstance(shapes, Mapping) else shapes
+        )
     except Exception as cause:  # torch.export raises whatever tracing the user's code raises
         why = why_export_failed(request.model, args, kwargs, cause)
         raise LoweringError(f"torch.export of method {method!r} failed: {why}") from cause
@@ -114,7 +121,7 @@ def export_method(method: str, request: ExportRequest) -> ExportedProgram:
 # ---- the names of dynamic dims ---------------------------------------------------------------------
 
 
-def _name_dims(program: ExportedProgram, examples: Sequence[Any], names: Mapping[int, dict[int, str]]) -> None:
+def _name_dims(program: ExportedProgram, examples: Sequence[object], names: Mapping[int, dict[int, str]]) -> None:
     """Note `names`, by the identity of the example tensor, on the placeholders of the inputs."""
     placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     for name, example in zip(program.graph_signature.user_inputs, examples, strict=True):
@@ -123,7 +130,10 @@ def _name_dims(program: ExportedProgram, examples: Sequence[Any], names: Mapping
 
 
 def _named_dims(
-    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any
+    model: torch.nn.Module,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    shapes: Mapping[str, object] | Sequence[object],
 ) -> dict[int, dict[int, str]]:
     """The names of the dims of each example tensor, by its identity."""
     arguments = signature(model.forward).bind(*args, **kwargs).arguments
@@ -131,10 +141,11 @@ def _named_dims(
     return dict(_named_below(arguments, by_argument))
 
 
-def _named_below(example: Any, shapes: Any) -> Iterator[tuple[int, dict[int, str]]]:
+def _named_below(example: object, shapes: object) -> Iterator[tuple[int, dict[int, str]]]:
     """`shapes` has the structure of `example`, with a mapping or sequence of dims where that has a tensor."""
     if isinstance(example, torch.Tensor):
-        dims = shapes.items() if isinstance(shapes, Mapping) else enumerate(shapes or ())
+        by_place = shapes if isinstance(shapes, (tuple, list)) else ()
+        dims = shapes.items() if isinstance(shapes, Mapping) else enumerate(by_place)
         yield id(example), {position: dim.__name__ for position, dim in dims if isinstance(dim, Dim)}
     elif isinstance(shapes, Mapping) and isinstance(example, Mapping):
         for key in shapes.keys() & example.keys():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from inspect import Parameter, signature
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -33,7 +32,7 @@ def check_names(methods: Iterable[object]) -> None:
             raise LoweringError(f"a method's name is a text, not {name!r}")
 
 
-def check_model(method: str, model: Any) -> None:
+def check_model(method: str, model: object) -> None:
     """Raises `LoweringError` for what is not a module that can be exported."""
     if isinstance(model, torch.jit.ScriptModule):
         raise LoweringError(
@@ -44,7 +43,7 @@ def check_model(method: str, model: Any) -> None:
         raise LoweringError(f"method {method!r}: expected an nn.Module or an ExportedProgram, not {_told(model)}")
 
 
-def _told(model: Any) -> str:
+def _told(model: object) -> str:
     name = type(model).__name__
     if isinstance(model, type):
         return f"the class {model.__name__}; make one, {model.__name__}(…)"
@@ -55,7 +54,9 @@ def _told(model: Any) -> str:
     return f"{name}; write it as the forward of an nn.Module" if callable(model) else name
 
 
-def check_arguments(method: str, model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def check_arguments(
+    method: str, model: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> None:
     """Raises `LoweringError` for arguments that `forward` does not take, and for arrays and shapes in their place."""
     forward = signature(model.forward)
     try:
@@ -73,13 +74,13 @@ def check_arguments(method: str, model: torch.nn.Module, args: tuple[Any, ...], 
             )
 
 
-def _if_a_shape(args: tuple[Any, ...]) -> str:
+def _if_a_shape(args: tuple[object, ...]) -> str:
     if not args or not all(type(size) is int for size in args):
         return ""
     return f"; these are numbers: for an example of that shape write (torch.randn({', '.join(map(str, args))}),)"
 
 
-def check_dynamic_shapes(method: str, model: torch.nn.Module, shapes: Any) -> None:
+def check_dynamic_shapes(method: str, model: torch.nn.Module, shapes: object) -> None:
     """Raises `LoweringError` for a mapping that names something else than arguments."""
     parameters = signature(model.forward).parameters.values()
     names = [parameter.name for parameter in parameters]
@@ -99,7 +100,7 @@ def check_dynamic_shapes(method: str, model: torch.nn.Module, shapes: Any) -> No
 
 
 def why_export_failed(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], cause: Exception
+    model: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object], cause: Exception
 ) -> str:
     """torch.export's message, or a plainer reason: a copy of the model is run to see whether it fails by itself."""
     try:
@@ -118,7 +119,7 @@ def why_export_failed(
 # ---- behind it ------------------------------------------------------------------------------------------------------
 
 
-def check_mode(method: str, model: Any, program: ExportedProgram) -> None:
+def check_mode(method: str, model: object, program: ExportedProgram) -> None:
     """Raises `LoweringError` for a model that was exported in training mode and computes something else in it.
 
     Dropout that `forward` itself applies in evaluation mode is intended; so is whatever an exported program does.

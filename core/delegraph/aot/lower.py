@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from torch.export import ExportedProgram
 
@@ -22,7 +22,7 @@ from delegraph.aot.delegation.backends import Backend, Backends, partitioners_by
 from delegraph.aot.delegation.report import LoweringReport, make_report, suggestions
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.etrecord.record import ETRecord
-from delegraph.aot.export import Model, export_requests, only_program
+from delegraph.aot.export import DynamicShapes, Model, export_requests, only_program
 from delegraph.aot.export_checks import check_names
 from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.passes.named import passes_by_method
@@ -45,7 +45,7 @@ class EdgeProgramManager:
     def __init__(
         self,
         edge_programs: Programs,
-        constant_methods: Mapping[str, Any] | None = None,
+        constant_methods: Mapping[str, object] | None = None,
         compile_config: EdgeCompileConfig | None = None,
         *,
         plugins: PluginRegistry | None = None,
@@ -58,7 +58,7 @@ class EdgeProgramManager:
         manager._lowering = lowering
         return manager
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         """Programs, with their weights, are what can be edited; delegates are finished and shared."""
         programs = {method: deepcopy(program, memo) for method, program in self._lowering.programs.items()}
         return self._of(replace(self._lowering, programs=MappingProxyType(programs)))
@@ -117,7 +117,7 @@ class EdgeProgramManager:
         constants = self._lowering.config.constant_methods  # a pass may have added some
         return self._of(replace(done, config=replace(done.config, constant_methods=constants)))
 
-    def add_constant_methods(self, methods: Mapping[str, Any]) -> None:
+    def add_constant_methods(self, methods: Mapping[str, object]) -> None:
         """Let the finished program have methods that return these constants; a pass of `transform` may add some."""
         config = self._lowering.config
         constants = {**config.constant_methods, **methods}
@@ -140,7 +140,7 @@ class EdgeProgramManager:
 
 def to_edge(
     programs: Programs,
-    constant_methods: Mapping[str, Any] | None = None,
+    constant_methods: Mapping[str, object] | None = None,
     compile_config: EdgeCompileConfig | None = None,
     generate_etrecord: bool = False,
     *,
@@ -160,7 +160,7 @@ def to_edge_transform_and_lower(
     programs: Programs,
     transform_passes: Passes | None = None,
     partitioner: Backends = None,
-    constant_methods: Mapping[str, Any] | None = None,
+    constant_methods: Mapping[str, object] | None = None,
     compile_config: EdgeCompileConfig | None = None,
     generate_etrecord: bool = False,
     *,
@@ -197,7 +197,7 @@ def _snapshot(lowering: Lowering) -> Lowering:
 
 def _lowering(
     programs: Programs,
-    constant_methods: Mapping[str, Any] | None,
+    constant_methods: Mapping[str, object] | None,
     compile_config: EdgeCompileConfig | None,
     plugins: PluginRegistry | None,
 ) -> Lowering:
@@ -246,13 +246,13 @@ class Lowered:
 
 def lower(
     model: Model,
-    args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    args: Sequence[object] | Mapping[str, Sequence[object]] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     *,
     backends: Sequence[Backend] | Mapping[str, Sequence[Backend]] | None = None,
     quantizers: Quantizers | None = None,
     calibration_data: CalibrationData | None = None,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: DynamicShapes = None,
     config: LoweringConfig | ExecutorchBackendConfig | EdgeCompileConfig | None = None,
     memory: MemoryHierarchy | str | os.PathLike[str] | None = None,
     plugins: PluginRegistry | None = None,
@@ -304,7 +304,7 @@ def lower(
         first, rest = pipeline.ALL[:_AFTER_KERNELS], pipeline.ALL[_AFTER_KERNELS:]
         delegated = pipeline.run(lowering, first, watchers)
         done = pipeline.run(delegated, rest, watchers)
-    edge = EdgeProgramManager._of(delegated)
+    edge = EdgeProgramManager._of(delegated.with_blobs(done.compiled))
     report = (
         edge.report if backends else replace(edge.report, suggestions=tuple(suggestions(delegated.programs, plugins)))
     )
@@ -315,7 +315,7 @@ _AFTER_KERNELS = pipeline.ALL.index(pipeline.KERNELS) + 1
 """Up to here there are edge programs that run in eager mode."""
 
 
-def _settings(config: Any) -> LoweringConfig:
+def _settings(config: object) -> LoweringConfig:
     if isinstance(config, ExecutorchBackendConfig):
         return LoweringConfig(executorch=config)
     if isinstance(config, EdgeCompileConfig):

@@ -34,7 +34,7 @@ from torch.export import ExportedProgram
 from delegraph.aot.checks.backends import check_backends
 from delegraph.aot.checks.shared_state import check_shared_state
 from delegraph.aot.delegation.compose import compile_partitions, delegate, merged
-from delegraph.aot.delegation.external_weights import mark_external
+from delegraph.aot.delegation.external_constants import tag_constants
 from delegraph.aot.delegation.forms import any_keeps, form_for_kernels, kept_whole
 from delegraph.aot.delegation.kept_state import changed_buffers
 from delegraph.aot.delegation.reexported import with_flat_calls
@@ -46,13 +46,11 @@ from delegraph.aot.edge.memory_formats import keep_memory_formats
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.emission import stages as emission
 from delegraph.aot.emission.assemble import assemble
-from delegraph.aot.emission.external_constants import tags_of_weights
 from delegraph.aot.export import ExportRequest, export_method
 from delegraph.aot.export_checks import check_mode
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.functional.vmap_regions import without_vmap
 from delegraph.aot.graph.debug_handles import close_gaps
-from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.passes.run import run_passes
 from delegraph.aot.quantize.program import quantize_program
@@ -185,7 +183,7 @@ def _partition(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
     for methods in _that_share(lowering.partitioners):
         programs = {method: lowering.programs[method] for method in methods}
         for program in programs.values():
-            mark_external(program, tags_of_weights(lowering.config.executorch, ResolvedSignature.of(program)))
+            tag_constants(program, lowering.config.executorch, keep=True)
         done = delegate(programs, lowering.partitioners[methods[0]], lowering.keeps, elsewhere, lowering.plugins)
         delegated = merged(delegated, done)
         lowering = lowering.with_programs(done.programs)
@@ -217,9 +215,10 @@ def _passes(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 
 def _prepare(lowering: Lowering, methods: Sequence[str]) -> Lowering:
+    assert lowering.request is not None
     programs = {method: lowering.programs[method] for method in sorted(methods)}
     check_shared_state(programs, lowering.config.executorch, lowering.plugins)
-    prepared = emission.prepare(programs, lowering.config.executorch)
+    prepared = emission.prepare(programs, lowering.request)
     return replace(lowering.with_programs({m.name: m.program for m in prepared}), prepared=prepared)
 
 
@@ -238,13 +237,13 @@ def _plan(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
 
 
 def _compile(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
-    compile_partitions(lowering.delegated, lowering.plugins)
-    return lowering
+    compiled = compile_partitions(lowering.delegated, lowering.plugins)
+    return lowering.with_blobs({**lowering.compiled, **compiled})
 
 
 def _assemble(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
     assert lowering.planned is not None
-    result = assemble(lowering.planned, lowering.config.executorch)
+    result = assemble(lowering.planned, lowering.config.executorch, lowering.compiled)
     return replace(lowering, result=result.with_etrecord(lowering.etrecord))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from delegraph.aot.stage import Lowering, Stage, StageWatcher
 from delegraph.errors import LoweringError
@@ -33,7 +32,7 @@ class ProgressBar:
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
         except ImportError:
             raise LoweringError("a progress bar needs rich: `pip install rich`") from None
-        self._bar: Any = Progress(
+        self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True)
         )
         self._names = [stage.name for stage in stages]

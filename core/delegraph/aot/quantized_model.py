@@ -17,11 +17,11 @@ from torch.fx import GraphModule
 
 from delegraph.aot import pipeline
 from delegraph.aot.config import LoweringConfig
-from delegraph.aot.delegation.backends import checked_backends
-from delegraph.aot.export import ExportRequest, Model, export_requests
+from delegraph.aot.delegation.backends import Backend, checked_backends
+from delegraph.aot.export import DynamicShapes, ExportRequest, Model, export_requests
 from delegraph.aot.progress import shown_progress
 from delegraph.aot.quantize.measurement.report import QuantizationReport
-from delegraph.aot.quantize.recipes import RecipeOrRules, check_rules
+from delegraph.aot.quantize.recipes import RecipeOrRules, Rules, check_rules, rules_from
 from delegraph.aot.quantize.request import (
     CalibrationData,
     Quantizers,
@@ -86,15 +86,15 @@ class QuantizedModel(Mapping[str, ExportedProgram]):
 def quantize(
     model: Model,
     calibration_data: CalibrationData | None = None,
-    args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    args: Sequence[object] | Mapping[str, Sequence[object]] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     *,
-    recipe: RecipeOrRules | None = None,
-    backends: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
+    recipe: RecipeOrRules | Rules | None = None,
+    backends: Iterable[Backend] | Mapping[str, Iterable[Backend]] | None = None,
     quantizers: Quantizers | None = None,
     keep_float: int = 0,
     min_sqnr: float | None = None,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: DynamicShapes = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
     progress: bool | StageWatcher = False,
@@ -146,9 +146,9 @@ def quantize(
         asked = quantization_by_method(quantizers, calibration_data, methods, plugins, report=True, **limits)
     else:
         models = [request.model for request in requests.values()]
-        recipe = "int8" if recipe is None else recipe
-        asked = quantization_by_recipe(recipe, by_method, calibration_data, methods, plugins, models=models, **limits)
-        check_rules(recipe, models)
+        rules = rules_from("int8" if recipe is None else recipe, models)
+        asked = quantization_by_recipe(rules, by_method, calibration_data, methods, plugins, **limits)
+        check_rules(rules, models)
     lowering = Lowering(plugins, LoweringConfig(), tuple(requests), requests=requests, quantization=asked)
     stages = [pipeline.EXPORT, pipeline.QUANTIZE]
     with shown_progress(progress, stages) as watchers:
@@ -175,12 +175,12 @@ def _requests(model: Model, args: Any, kwargs: Any, dynamic_shapes: Any, *, by_b
 
 def prepare_qat(
     model: torch.nn.Module | ExportedProgram,
-    args: Sequence[Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    args: Sequence[object] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     *,
     recipe: RecipeOrRules = "int8",
-    backends: Iterable[Any] | None = None,
-    dynamic_shapes: Any = None,
+    backends: Iterable[Backend] | None = None,
+    dynamic_shapes: DynamicShapes = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
 ) -> GraphModule:
@@ -198,8 +198,9 @@ def prepare_qat(
     plugins = (plugins or default_registry()).preferring(prefer or {})
     requests = export_requests(model, args, kwargs, dynamic_shapes)
     by_method = checked_backends(backends, list(requests), plugins)
-    check_rules(recipe, [requests["forward"].model])
-    return prepared_for_training(requests["forward"], recipe, by_method["forward"], plugins)
+    rules = rules_from(recipe)
+    check_rules(rules, [requests["forward"].model])
+    return prepared_for_training(requests["forward"], rules, by_method["forward"], plugins)
 
 
 def convert_qat(prepared: GraphModule) -> QuantizedModel:

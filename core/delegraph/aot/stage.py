@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot.config import LoweringConfig
 from delegraph.aot.delegation.compose import Delegated
+from delegraph.aot.delegation.lowered_module import Compiled, with_blobs
 from delegraph.aot.edge.dialects import AddedRule, Dialect
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.emission.stages import EmissionRequest, EmittedProgram, PlannedProgram
@@ -47,6 +48,7 @@ class Lowering:
     keeps: Mapping[str, Mapping[str, Keep]] = field(default_factory=dict)
     transforms: Mapping[str, Sequence[GraphPass]] = field(default_factory=dict)
     delegated: Delegated = field(default_factory=lambda: Delegated({}))
+    compiled: Compiled = field(default_factory=dict)
     etrecord: ETRecord | None = None
     stages: tuple[Stage, ...] = ()
     rules: tuple[AddedRule, ...] = ()
@@ -67,6 +69,11 @@ class Lowering:
     def with_programs(self, programs: Mapping[str, ExportedProgram]) -> Lowering:
         """The same with these programs in the place of those of their names."""
         return replace(self, programs=MappingProxyType({**self.programs, **programs}))
+
+    def with_blobs(self, compiled: Compiled) -> Lowering:
+        """The same with compiled delegates in the programs and partitions."""
+        programs = {method: with_blobs(program, compiled) for method, program in self.programs.items()}
+        return replace(self.with_programs(programs), delegated=self.delegated.with_blobs(compiled), compiled=compiled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
 
 __all__ = ["add_argument", "parsed"]
 
@@ -19,15 +18,13 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parsed(text: str) -> dict[str, Mapping[str, Any]] | None:
+def parsed(text: str) -> dict[str, Mapping[str, bool | int | str]] | None:
     """The text as `delegraph.load(backend_options=…)` takes it. Raises `PluginError` for malformed text, and
     `argparse.ArgumentError` for a backend that is named twice."""
-    if not text.strip():
-        return None
     from delegraph.plugins.plugin_spec import parse_plugins
 
     specs = parse_plugins(text)
     options = {spec.name: spec.options for spec in specs}
     if len(options) < len(specs):
         raise argparse.ArgumentError(None, f"--backend-options {text}: a backend is named twice")
-    return options
+    return options or None

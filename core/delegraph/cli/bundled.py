@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from delegraph.cli import backend_options, kernel_order
 from delegraph.cli.timing import latency_text, measure
@@ -80,7 +80,7 @@ def _timings(
     }
 
 
-def _to_json(result: CaseResult, timings: Mapping[str, Timing]) -> dict[str, Any]:
+def _to_json(result: CaseResult, timings: Mapping[str, Timing]) -> dict[str, object]:
     timing = timings.get(result.method_name) if result.index == 0 else None
     return {
         "method": result.method_name,
@@ -133,7 +133,7 @@ def print_cases(bundled: BundledProgram) -> None:
         print_table(table)
 
 
-def suites_json(bundled: BundledProgram) -> list[dict[str, Any]]:
+def suites_json(bundled: BundledProgram) -> list[dict[str, object]]:
     """The test cases for machines: kinds and shapes, not the values."""
     return [
         {

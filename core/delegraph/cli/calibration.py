@@ -29,7 +29,7 @@ def batches_from(source: str | None, models: Mapping[str, ModelToLower]) -> Any:
     return _batches(source, _arrays(source), _inputs(next(iter(models.values()))))
 
 
-def _inputs(model: ModelToLower) -> dict[str, Any]:
+def _inputs(model: ModelToLower) -> dict[str, object]:
     """The example inputs of a model, by name."""
     if isinstance(model.model, ExportedProgram):
         args, kwargs = model.model.example_inputs or ((), {})
@@ -39,13 +39,13 @@ def _inputs(model: ModelToLower) -> dict[str, Any]:
     return dict(bound.arguments)
 
 
-def _batches(source: str, arrays: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _batches(source: str, arrays: Mapping[str, NDArray[Any]], inputs: Mapping[str, Any]) -> list[dict[str, object]]:
     by_name = arrays if set(arrays) == set(inputs) else dict(zip(inputs, arrays.values(), strict=False))
     if len(arrays) != len(inputs):
         raise ArgumentError(
             None, f"--data {source}: the model takes {', '.join(inputs)}, the file has {', '.join(arrays)}"
         )
-    numbers: dict[str, Any] = {}
+    numbers: dict[str, object] = {}
     parts: dict[str, list[torch.Tensor]] = {}
     for name, example in inputs.items():
         tensor = _tensor(f"--data {source}: {name}", by_name[name], example)
@@ -57,7 +57,7 @@ def _batches(source: str, arrays: Mapping[str, Any], inputs: Mapping[str, Any]) 
     return [numbers | {name: own[number] for name, own in parts.items()} for number in range(count)]
 
 
-def _tensor(where: str, array: NDArray[Any], example: Any) -> torch.Tensor:
+def _tensor(where: str, array: NDArray[Any], example: object) -> torch.Tensor:
     """All samples of an input, in this machine's order of bytes; where the example is a number, a number."""
     if not isinstance(example, torch.Tensor | int | float):
         raise ArgumentError(
@@ -74,7 +74,7 @@ def _tensor(where: str, array: NDArray[Any], example: Any) -> torch.Tensor:
         raise ArgumentError(None, f"{where} is of NumPy's {array.dtype}, of which torch has no tensors") from error
 
 
-def _arrays(path: str) -> dict[str, Any]:
+def _arrays(path: str) -> dict[str, NDArray[Any]]:
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as loaded:
             return dict(loaded)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -53,7 +52,7 @@ def _run(deployed: Deployed, args: argparse.Namespace) -> None:
         save_outputs(args.output, outputs)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, np.ndarray):
         return repr(value)
     return f"{value.dtype.name}{list(value.shape)}\n{np.array2string(value, threshold=8, edgeitems=2)}"

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from delegraph.aot.export import DynamicShapes
 from delegraph.errors import LoweringError
 
 __all__ = ["ModelToLower", "called", "field_by_method", "models_from"]
@@ -25,10 +26,10 @@ __all__ = ["ModelToLower", "called", "field_by_method", "models_from"]
 class ModelToLower:
     """A model and its example arguments; an ExportedProgram has none."""
 
-    model: Any
-    args: Sequence[Any] | None = None
-    kwargs: Mapping[str, Any] | None = None
-    dynamic_shapes: Any = None
+    model: torch.nn.Module | ExportedProgram
+    args: Sequence[object] | None = None
+    kwargs: Mapping[str, object] | None = None
+    dynamic_shapes: DynamicShapes = None
 
 
 def models_from(spec: str) -> dict[str, ModelToLower]:
@@ -58,7 +59,7 @@ def _loaded(path: str) -> ExportedProgram:
         raise LoweringError(f"{path} is not what torch.export.save writes: {cause}") from cause
 
 
-def called(spec: str) -> Any:
+def called(spec: str) -> object:
     """The result of the function that `spec` names. Raises as `models_from`."""
     place, separator, name = spec.rpartition(":")
     if not separator:
@@ -93,7 +94,7 @@ def _load(path: str) -> ModuleType:
     return module
 
 
-def _model(source: Any, where: str) -> ModelToLower:
+def _model(source: object, where: str) -> ModelToLower:
     if isinstance(source, ExportedProgram):
         return ModelToLower(source)
     if not isinstance(source, tuple) or not 2 <= len(source) <= 4:

@@ -18,7 +18,7 @@ from delegraph.runtime.method_meta import MethodMeta
 __all__ = ["make_inputs", "save_outputs", "save_outputs_apart"]
 
 
-def make_inputs(meta: MethodMeta, source: str, seed: int, shapes: Sequence[str]) -> list[Any]:
+def make_inputs(meta: MethodMeta, source: str, seed: int, shapes: Sequence[str]) -> list[object]:
     """The inputs of a method: "random", "zeros", or from the files that `source` names.
 
     `shapes` are "SIZES" or "INDEX=SIZES" for dynamic inputs. Whatever is no tensor has the value that it was exported
@@ -37,7 +37,7 @@ def make_inputs(meta: MethodMeta, source: str, seed: int, shapes: Sequence[str])
     ]
 
 
-def save_outputs(path: str, outputs: Sequence[Any]) -> None:
+def save_outputs(path: str, outputs: Sequence[object]) -> None:
     """Write `output_0`, … to an .npz; an output that is None is left out.
 
     Dtypes that NumPy's format does not know, bfloat16 and float8, are written as float32.
@@ -45,14 +45,14 @@ def save_outputs(path: str, outputs: Sequence[Any]) -> None:
     np.savez(path, allow_pickle=False, **_named_arrays(outputs))
 
 
-def save_outputs_apart(folder: str, outputs: Sequence[Any]) -> None:
+def save_outputs_apart(folder: str, outputs: Sequence[object]) -> None:
     """The same, each into an .npy of its own; `folder` is made where there is none."""
     os.makedirs(folder, exist_ok=True)
     for name, array in _named_arrays(outputs).items():
         np.save(os.path.join(folder, f"{name}.npy"), array, allow_pickle=False)
 
 
-def _named_arrays(outputs: Sequence[Any]) -> dict[str, NDArray[Any]]:
+def _named_arrays(outputs: Sequence[object]) -> dict[str, NDArray[Any]]:
     arrays = {f"output_{index}": np.asarray(value) for index, value in enumerate(outputs) if value is not None}
     return {name: storable(array) for name, array in arrays.items()}
 
@@ -105,7 +105,7 @@ def _numbers(text: str, whole: str) -> tuple[int, ...]:
 # ---- inputs from files -----------------------------------------------------------------------------
 
 
-def _read(source: str, values: Sequence[Value]) -> list[Any]:
+def _read(source: str, values: Sequence[Value]) -> list[object]:
     file_arrays = [array for path in source.split(",") for array in _arrays(path)]
     tensors = [index for index, value in enumerate(values) if isinstance(value, Tensor)]
     if len(file_arrays) != len(tensors):

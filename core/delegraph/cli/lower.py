@@ -90,7 +90,7 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
     from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig
     from delegraph.aot.lower import lower
     from delegraph.cli.factory import field_by_method, models_from
-    from delegraph.plugins.plugin_spec import named_plugins
+    from delegraph.plugins.plugin_spec import parse_plugins
 
     models = models_from(args.model)
     if args.method:
@@ -101,17 +101,17 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
         external_constants=_files_by_pattern(args.external_weights, args.output),
     )
     config = LoweringConfig(
-        EdgeCompileConfig(dialect_rules=named_plugins(args.dialect_rules)),
+        EdgeCompileConfig(dialect_rules=parse_plugins(args.dialect_rules)),
         executorch,
-        transform_passes=named_plugins(args.passes),
-        stages=named_plugins(args.stages),
+        transform_passes=parse_plugins(args.passes),
+        stages=parse_plugins(args.stages),
     )
     return lower(
         field_by_method(models, "model"),
         field_by_method(models, "args"),
         field_by_method(models, "kwargs"),
         dynamic_shapes=field_by_method(models, "dynamic_shapes"),
-        backends=named_plugins(args.backends),
+        backends=parse_plugins(args.backends),
         config=config,
         memory=args.memory,
         progress=progress,

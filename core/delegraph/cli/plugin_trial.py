@@ -18,9 +18,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from delegraph.plugins.discovery import Offer
+
+if TYPE_CHECKING:
+    import torch
+
+    from delegraph.interfaces import KernelLibraryInterface
 
 __all__ = ["TrialResult", "try_out"]
 
@@ -117,7 +122,7 @@ def _lower(name: str, file: str) -> _Answer:
     return {"taken": [], "models": len(models)}
 
 
-def _models() -> list[tuple[Any, tuple[Any, ...]]]:
+def _models() -> list[tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]:
     """Arithmetic, a perceptron and a convolution: something of it every backend should take."""
     import torch
     from torch import nn
@@ -157,13 +162,13 @@ def _run(file: str) -> _Answer:
     return {}
 
 
-def _zeros(metadata: Any) -> list[Any]:
+def _zeros(metadata: Any) -> list[object]:
     import numpy as np
 
     return [np.zeros(metadata.input_tensor_meta(index).sizes(), np.float32) for index in range(metadata.num_inputs())]
 
 
-def _do_nothing() -> Any:
+def _do_nothing() -> KernelLibraryInterface:
     """A library that has every kernel, and none of them does anything."""
     from delegraph.interfaces import Kernel, KernelLibraryInterface
 

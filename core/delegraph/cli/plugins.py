@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from delegraph.cli import numbers
 from delegraph.errors import DelegraphError, PluginNotFound
@@ -27,6 +27,7 @@ from delegraph.tables import Table, print_table
 if TYPE_CHECKING:
     from delegraph.cli.plugin_trial import TrialResult
     from delegraph.plugins.check import CheckResult
+    from delegraph.program.schema import Program
 
 __all__ = ["add_parser", "run"]
 
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 class _Answer:
     """Rows for JSON, of which the `columns` make a table (none: no table); then the texts too long for one."""
 
-    rows: Sequence[dict[str, Any]]
+    rows: Sequence[dict[str, object]]
     code: int
     columns: tuple[str, ...] = ()
     details: Sequence[str] = ()
@@ -170,7 +171,7 @@ def _prove(name: str | None, arguments: Sequence[str]) -> int:
     return code
 
 
-def _misnamed(name: str | None) -> list[dict[str, Any]]:
+def _misnamed(name: str | None) -> list[dict[str, object]]:
     """Entry points in groups that do not exist: theirs, or everybody's."""
     strange = [offer for offer in scan_unknown_groups() if name is None or offer.is_called(name)]
     return [
@@ -179,7 +180,7 @@ def _misnamed(name: str | None) -> list[dict[str, Any]]:
     ]
 
 
-def _lone_halves(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def _lone_halves(entries: Sequence[Entry]) -> list[dict[str, object]]:
     """The entries whose backend has no other half, wherever that would be installed."""
     from delegraph.plugins.doctor import halves
 
@@ -191,7 +192,7 @@ def _lone_halves(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     ]
 
 
-def _other_ids(results: Sequence[CheckResult]) -> list[dict[str, Any]]:
+def _other_ids(results: Sequence[CheckResult]) -> list[dict[str, object]]:
     """The partitioners whose delegates are for an id that no lowering has, wherever that would be installed."""
     from delegraph.plugins.check import CheckResult
     from delegraph.plugins.doctor import other_ids
@@ -202,7 +203,7 @@ def _other_ids(results: Sequence[CheckResult]) -> list[dict[str, Any]]:
     return [_told(r.offer, "another id", wrong[str(r.offer)]) for r in asking if str(r.offer) in wrong]
 
 
-def _trials(sound: Sequence[Offer], limit: float) -> list[dict[str, Any]]:
+def _trials(sound: Sequence[Offer], limit: float) -> list[dict[str, object]]:
     """The results of small models, lowered onto the partitioners' backends, and run."""
     from importlib.util import find_spec
 
@@ -221,7 +222,7 @@ def _verdict(trial: TrialResult) -> tuple[str, str]:
     return ("unavailable", trial.unavailable) if trial.unavailable else ("ok", trial.told)
 
 
-def _told(offer: Offer, result: str, detail: str) -> dict[str, Any]:
+def _told(offer: Offer, result: str, detail: str) -> dict[str, object]:
     distribution = offer.provider
     return {"plugin": offer.id, "distribution": distribution, "result": result, "seconds": "", "detail": detail}
 
@@ -244,7 +245,7 @@ def _doctor(args: argparse.Namespace) -> _Answer:
 _COMMANDS = {"list": _list, "show": _show, "check": _check, "doctor": _doctor}
 
 
-def _read(path: str) -> Any:
+def _read(path: str) -> Program:
     from delegraph.program.deserialize import deserialize_program
 
     with open(path, "rb") as file:
@@ -260,7 +261,7 @@ def _named(name: str) -> list[Entry]:
     return matches
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: Entry) -> dict[str, object]:
     offer = entry.offer
     return {
         "group": offer.group,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from delegraph.cli import numbers
@@ -12,6 +13,7 @@ from delegraph.cli import numbers
 if TYPE_CHECKING:
     from delegraph.aot.quantized_model import QuantizedModel
     from delegraph.cli.progress import Progress
+    from delegraph.plugins.plugin_spec import PluginSpec
 
 __all__ = ["add_parser", "run"]
 
@@ -62,11 +64,13 @@ def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
     from delegraph.aot.pipeline import EXPORT, QUANTIZE
     from delegraph.cli.progress import shown_progress
+    from delegraph.plugins.plugin_spec import parse_plugins
 
     _check(args)
+    backends = parse_plugins(args.backends)
     with shown_progress([EXPORT, QUANTIZE]) as progress:
-        quantized = _quantize(args, progress)
-    _save(quantized, args)
+        quantized = _quantize(args, backends, progress)
+    _save(quantized, args.output, backends)
     nbytes = os.path.getsize(args.output)
     shown = {"file": args.output, "nbytes": nbytes, "seconds": progress.seconds, **quantized.report.to_json()}
     as_json = json.dumps(shown, indent=2, allow_nan=False)
@@ -89,11 +93,10 @@ def _check(args: argparse.Namespace) -> None:
         raise argparse.ArgumentError(None, f"--report {args.report}: write r.svg for a picture, or r.json")
 
 
-def _quantize(args: argparse.Namespace, progress: Progress) -> QuantizedModel:
+def _quantize(args: argparse.Namespace, backends: Sequence[PluginSpec], progress: Progress) -> QuantizedModel:
     from delegraph.aot.quantized_model import quantize
     from delegraph.cli.calibration import batches_from
     from delegraph.cli.factory import field_by_method, models_from
-    from delegraph.plugins.plugin_spec import named_plugins
 
     models = models_from(args.model)
     if len(models) > 1 and args.output.endswith(".pt2"):
@@ -106,7 +109,7 @@ def _quantize(args: argparse.Namespace, progress: Progress) -> QuantizedModel:
         field_by_method(models, "args"),
         field_by_method(models, "kwargs"),
         recipe=_recipe(args),
-        backends=named_plugins(args.backends),
+        backends=backends,
         keep_float=args.keep_float,
         min_sqnr=args.min_sqnr,
         dynamic_shapes=field_by_method(models, "dynamic_shapes"),
@@ -126,11 +129,10 @@ def _recipe(args: argparse.Namespace) -> Any:
     return {**rules, "default": args.recipe}
 
 
-def _save(quantized: QuantizedModel, args: argparse.Namespace) -> None:
-    if args.output.endswith(".pte"):
+def _save(quantized: QuantizedModel, output: str, backends: Sequence[PluginSpec]) -> None:
+    if output.endswith(".pte"):
         from delegraph.aot.lower import lower
-        from delegraph.plugins.plugin_spec import named_plugins
 
-        lower(quantized, backends=named_plugins(args.backends)).save(args.output)
+        lower(quantized, backends=backends).save(output)
     else:
-        quantized.save(args.output)
+        quantized.save(output)

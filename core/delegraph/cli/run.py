@@ -149,8 +149,8 @@ class _Measured:
 
     load_seconds: float
     timing: Timing
-    inputs: list[Any]
-    outputs: list[Any]
+    inputs: list[object]
+    outputs: list[object]
     profile: list[ProfileRow]
 
 
@@ -176,7 +176,7 @@ def _main_method(program: Program) -> str:
     return next(iter(names)) if len(names) == 1 else "forward"
 
 
-def _profile(program: Program, name: str, inputs: list[Any], options: BackendOptions | None) -> list[ProfileRow]:
+def _profile(program: Program, name: str, inputs: list[object], options: BackendOptions | None) -> list[ProfileRow]:
     """Times of a method of its own, so that tracing does not slow the timed one."""
     from delegraph.devtools.profile import profile_rows
     from delegraph.runtime.execution.tracing import EventTracer
@@ -191,7 +191,7 @@ def _profile(program: Program, name: str, inputs: list[Any], options: BackendOpt
 # ---- telling ---------------------------------------------------------------------------------------
 
 
-def _to_json(measured: _Measured) -> dict[str, Any]:
+def _to_json(measured: _Measured) -> dict[str, object]:
     return {
         "load_seconds": measured.load_seconds,
         "first_seconds": measured.timing.first,
@@ -203,14 +203,14 @@ def _to_json(measured: _Measured) -> dict[str, Any]:
     }
 
 
-def _value_json(value: Any) -> dict[str, Any]:
+def _value_json(value: Any) -> dict[str, object]:
     if not hasattr(value, "dtype"):
         return {"dtype": type(value).__name__, "shape": None, "first": [_plain(value)]}
     first = value.reshape(-1)[:_SHOWN].tolist()
     return {"dtype": value.dtype.name, "shape": list(value.shape), "first": [_plain(item) for item in first]}
 
 
-def _plain(item: Any) -> Any:
+def _plain(item: object) -> object:
     """JSON has neither complex numbers, infinities nor NaN."""
     is_known = isfinite(item) if isinstance(item, float) else not isinstance(item, complex)
     return item if is_known else str(item)

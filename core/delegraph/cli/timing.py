@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from statistics import mean, median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from delegraph.runtime.method import Method
@@ -49,7 +49,7 @@ class Timing:
         }
 
 
-def measure(method: Method, inputs: Sequence[Any], warmup: int, repeat: int) -> tuple[list[Any], Timing]:
+def measure(method: Method, inputs: Sequence[object], warmup: int, repeat: int) -> tuple[list[object], Timing]:
     """The outputs of the first execution, and the times of `repeat` others behind `warmup` that are not timed."""
     start = time.perf_counter()
     outputs = method.execute(inputs)
@@ -59,7 +59,7 @@ def measure(method: Method, inputs: Sequence[Any], warmup: int, repeat: int) -> 
     return outputs, Timing(first, tuple(_timed(method, inputs) for _ in range(repeat)), _peak_memory())
 
 
-def _timed(method: Method, inputs: Sequence[Any]) -> float:
+def _timed(method: Method, inputs: Sequence[object]) -> float:
     start = time.perf_counter()
     method.execute(inputs, clone_outputs=False)
     return time.perf_counter() - start

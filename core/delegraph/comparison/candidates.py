@@ -10,7 +10,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from delegraph.aot.arguments import check_list
+from delegraph.aot.arguments import read_plugins
 from delegraph.aot.delegation.backends import Backend
 from delegraph.aot.lower import lower
 from delegraph.aot.quantize.recipes import RecipeOrRules, Rules, rules_from
@@ -18,7 +18,8 @@ from delegraph.aot.quantize.request import CalibrationData
 from delegraph.aot.quantized_model import quantize
 from delegraph.comparison.result import Compared
 from delegraph.errors import DelegraphError, LoweringError
-from delegraph.plugins.plugin_spec import PluginSpec, named_plugins, plugin_spec
+from delegraph.interfaces.lowering import Partitioner
+from delegraph.plugins.plugin_spec import PluginSpec, parse_plugins
 
 __all__ = ["BackendsOfOne", "backends_of", "candidates", "inputs_of", "outputs_of"]
 
@@ -29,7 +30,7 @@ Programs: TypeAlias = Mapping[str, ExportedProgram]
 
 def candidates(
     programs: Programs,
-    backends: Sequence[list[Backend]],
+    backends: Sequence[list[PluginSpec | Partitioner]],
     recipes: Sequence[RecipeOrRules],
     calibration_data: CalibrationData | None,
     started: Callable[[str], object],
@@ -49,13 +50,10 @@ def candidates(
                 yield Compared(names, text, problem=str(error))
 
 
-def backends_of(backends: BackendsOfOne) -> list[Backend]:
-    """The backends as `lower` takes them. Raises `PluginError` for text that is malformed, `LoweringError` for what is
-    no list."""
-    if not isinstance(backends, str):
-        check_list("a candidate", backends)
-        return list(backends or ())
-    return [*named_plugins(backends)]
+def backends_of(backends: BackendsOfOne) -> list[PluginSpec | Partitioner]:
+    """The backends of one candidate. Raises `PluginError` for text that is malformed, `LoweringError` for what is no
+    list."""
+    return read_plugins("a candidate", parse_plugins(backends) if isinstance(backends, str) else backends)
 
 
 class _Quantized:
@@ -65,24 +63,21 @@ class _Quantized:
         self._programs, self._data = programs, calibration_data
         self._by_recipe: dict[Rules, Programs] = {}
 
-    def programs(self, backends: list[Backend], recipe: RecipeOrRules) -> Programs:
+    def programs(self, backends: list[PluginSpec | Partitioner], recipe: RecipeOrRules) -> Programs:
         rules = rules_from(recipe)
         if all(part.is_float for part in rules.recipes):
             return self._programs
         if rules in self._by_recipe:
             return self._by_recipe[rules]
-        quantized = quantize(self._programs, self._data, recipe=recipe, backends=backends)
+        quantized = quantize(self._programs, self._data, recipe=rules, backends=backends)
         if all(part.weight_only for part in rules.recipes):
             self._by_recipe[rules] = quantized
         return quantized
 
 
-def _names(backends: Sequence[Backend]) -> str:
-    named = map(plugin_spec, backends)
-    return (
-        ",".join(str(backend) if isinstance(backend, PluginSpec) else type(backend).__name__ for backend in named)
-        or "kernels alone"
-    )
+def _names(backends: Sequence[PluginSpec | Partitioner]) -> str:
+    names = (str(backend) if isinstance(backend, PluginSpec) else type(backend).__name__ for backend in backends)
+    return ",".join(names) or "kernels alone"
 
 
 def _text(recipe: RecipeOrRules) -> str:

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from delegraph.aot.authoring import as_array
-from delegraph.aot.delegation.backends import Backend
 from delegraph.aot.export import Model, export_method, export_requests
 from delegraph.aot.lower import Lowered
 from delegraph.aot.quantize.measurement.measure import sqnr
@@ -25,8 +24,9 @@ from delegraph.comparison.candidates import BackendsOfOne, backends_of, candidat
 from delegraph.comparison.result import Compared, Comparison
 from delegraph.comparison.timing import TIMEOUT, Runner, in_turns
 from delegraph.errors import LoweringError
+from delegraph.interfaces.lowering import Partitioner
 from delegraph.plugins.discovery import did_you_mean
-from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
+from delegraph.plugins.plugin_spec import PluginSpec
 from delegraph.plugins.registry import default_registry
 from delegraph.program.dtypes import storable
 
@@ -125,10 +125,9 @@ def _runners(
     return runners
 
 
-def _check_options(options: Mapping[str, object], candidates: Sequence[Sequence[Backend]]) -> None:
+def _check_options(options: Mapping[str, object], candidates: Sequence[Sequence[PluginSpec | Partitioner]]) -> None:
     """Raise `LoweringError` for options under a name that is no candidate's backend and no id of an installed one."""
-    specs = [spec for backends in candidates for spec in map(plugin_spec, backends)]
-    named = [spec.name for spec in specs if isinstance(spec, PluginSpec)]
+    named = [each.name for backends in candidates for each in backends if isinstance(each, PluginSpec)]
     ids = default_registry().names("backends")
     for name in options:
         if name not in named and name not in ids:

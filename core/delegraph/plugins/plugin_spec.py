@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from delegraph.errors import PluginError
 
-__all__ = ["PluginSpec", "named_plugins", "parse_plugin", "parse_plugins", "plugin_spec"]
+__all__ = ["PluginName", "PluginSpec", "parse_plugin", "parse_plugins", "plugin_spec"]
 
 OptionValue: TypeAlias = bool | int | float | str
 
@@ -36,7 +36,11 @@ class PluginSpec:
         return f"{self.name}{{{options}}}" if options else self.name
 
 
-def plugin_spec(plugin: str | tuple[str, Mapping[str, Any]] | _T) -> PluginSpec | _T:
+PluginName: TypeAlias = "str | tuple[str, Mapping[str, Any]] | PluginSpec"
+"""An installed plug-in: `"name"`, `"name{option=1}"`, `("name", {"option": 1})`, or one of these as it was read."""
+
+
+def plugin_spec(plugin: PluginName | _T) -> PluginSpec | _T:
     """A plug-in as it was named, or the object that was given in place of a name.
 
     `"npu{optimize=size}"` and `("npu", {"optimize": "size"})` mean the same. Raises `PluginError` for text or a pair
@@ -70,18 +74,15 @@ def parse_plugin(text: str) -> PluginSpec:
 
 
 def parse_plugins(text: str) -> list[PluginSpec]:
-    """Plug-ins with commas between them, as on the command line. Raises as `parse_plugin`."""
+    """Plug-ins with commas between them, as on the command line; none of blank text. Raises as `parse_plugin`."""
+    if not text.strip():
+        return []
     scanner = _Scanner(text)
     specs = [_plugin(scanner)]
     while not scanner.ended:
         scanner.take(_COMMA, "',' or the end")
         specs.append(_plugin(scanner))
     return specs
-
-
-def named_plugins(text: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """As `parse_plugins`, in the form that arguments such as `backends` take; none of blank text."""
-    return [(spec.name, spec.options) for spec in parse_plugins(text)] if text.strip() else []
 
 
 _NAME: Final = re.compile(r"\s*([^\s{},=\"']+)\s*")

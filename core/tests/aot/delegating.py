@@ -19,5 +19,4 @@ def to_backend(
 ) -> Delegated:
     """Cut and compile programs of any dialect, without the pipeline's checks."""
     delegated = delegate(programs, named_partitioners("partitioners", partitioners, plugins))
-    compile_partitions(delegated, plugins)
-    return delegated
+    return delegated.with_blobs(compile_partitions(delegated, plugins))

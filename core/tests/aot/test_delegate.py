@@ -13,7 +13,7 @@ from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
-from delegraph.aot.delegation.compose import Delegated
+from delegraph.aot.delegation.compose import Delegated, compile_partitions, delegate
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, is_delegate_call, lowered_modules
 from delegraph.aot.delegation.partition import TAG, tag_constant_data, tag_mutated_buffer
 from delegraph.aot.graph.bodies import graph_modules
@@ -208,6 +208,16 @@ def test_a_tagged_delegate_call_becomes_a_delegate_in_a_delegate() -> None:
     assert (outer.backend_id, outer.processed_bytes) == ("Outer", inner.processed_bytes)
     assert lowered_modules(delegated.programs["forward"].graph_module) == [outer]
     assert_same(delegated, model, IMAGE)
+
+
+def test_compiling_leaves_what_was_cut_as_it_was() -> None:
+    cut = delegate({"forward": functional(Net().eval(), IMAGE)}, {"names": by_name({"relu": "t", "mean": "u"})})
+    compiled = compile_partitions(cut, registry(Names))
+    done = cut.with_blobs(compiled)
+    assert not any(module.is_compiled or module.processed_bytes for module in modules(cut))
+    assert modules(done) == list(compiled.values()) and all(module.processed_bytes for module in modules(done))
+    for delegated in (cut, done):
+        assert lowered_modules(delegated.programs["forward"].graph_module) == modules(delegated)
 
 
 # ---- constants and state ---------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.aot.delegation.lowered_module import LoweredBackendModule, with_blobs
 from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.delegation.partition import TAG, DelegationSpec, Partitioner, PartitionResult
 from delegraph.aot.emission import stages
@@ -69,18 +70,14 @@ def test_blobs_are_read_when_the_program_is_assembled_and_not_before() -> None:
     lowered = edge().to_backend(TakesNegations())
     program = lowered.exported_program()
     delegates = [module for name, module in program.graph_module.named_children() if name.startswith("lowered_module")]
-    compiled = [vars(delegate).copy() for delegate in delegates]
-    nothing = {"processed_bytes": b"", "compile_specs": [], "named_data_store_output": None, "debug_handle_map": {}}
-    for delegate in delegates:
-        vars(delegate).update(nothing)
+    compiled = {LoweredBackendModule(d.original_module, d.backend_id, b"", []): d for d in delegates}
+    program = with_blobs(program, {delegate: empty for empty, delegate in compiled.items()})
     config = ExecutorchBackendConfig(check_kernels=False)
     request = stages.make_request(["forward"], config, {}, registry())
-    methods = stages.prepare({"forward": program}, config)
+    methods = stages.prepare({"forward": program}, request)
     stages.check_emittable(methods)
     planned = stages.plan(stages.emit(methods, request), request)
-    for delegate, fields in zip(delegates, compiled, strict=True):
-        vars(delegate).update(fields)
-    manager = assemble(planned, config)
+    manager = assemble(planned, config, compiled)
     assert len(delegates) == 2
     assert [bytes(blob) for blob in manager.executorch_program.delegate_data] == [b"negate", b"negate"]
     assert [info["delegate_map"] for info in manager.delegate_map["forward"].values()] == [{0: [1]}, {0: [1]}]

@@ -88,10 +88,17 @@ def test_a_list_that_is_malformed() -> None:
         parse_plugins("npu{a=1}x")
 
 
+@pytest.mark.parametrize("text", ["", " "])
+def test_blank_text_names_none(text: str) -> None:
+    assert parse_plugins(text) == []
+
+
 def test_text_a_pair_and_an_object_mean_the_same() -> None:
     assert plugin_spec("npu{optimize=3}") == plugin_spec(("npu", {"optimize": 3})) == PluginSpec("npu", {"optimize": 3})
     plugin = object()
     assert plugin_spec(plugin) is plugin
+    spec = PluginSpec("npu", {"optimize": 3})
+    assert plugin_spec(spec) is spec
 
 
 @pytest.mark.parametrize("pair", [("npu",), ("npu", 3), (3, {}), ("npu", {}, {}), ("npu", {1: 2})])

@@ -21,8 +21,8 @@ from torch.fx import Node
 
 from delegraph.aot.authoring.dtypes import as_array, numpy_dtype
 from delegraph.aot.authoring.node_values import operator_name
-from delegraph.aot.delegation.external_weights import external_tag
 from delegraph.aot.edge.tensor_operands import lifted_number
+from delegraph.aot.graph.external_constants import external_tag
 from delegraph.aot.graph.known_values import known_value
 from delegraph.aot.graph.schema_binding import named_arguments
 from delegraph.aot.graph.signature import ResolvedSignature

@@ -31,11 +31,11 @@ from delegraph.errors import UnsupportedOperator
 
 __all__ = ["Converter", "ConverterTable"]
 
-Target: TypeAlias = "OpOverload | Callable[..., Any] | str"
+Target: TypeAlias = "OpOverload | Callable[..., object] | str"
 """An operator; a Python function that nodes call; or the name of an operator that need not be registered in torch yet,
 `quantized_decomposed::quantize_per_tensor`, as `operator_name` gives it."""
 
-_F = TypeVar("_F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class Converter:
             reason = checked_support(self.check, backend, node, *schema_arguments(node))
         return reason
 
-    def __call__(self, converter: Any, node: Node) -> Any:
+    def __call__(self, converter: object, node: Node) -> Any:
         """Convert `node`, which is supported."""
         return self.convert(converter, node, *schema_arguments(node))
 
 
-class ConverterTable(Mapping[Any, Converter]):
+class ConverterTable(Mapping[object, Converter]):
     """Rows by operator. `backend` is named in messages; `dtypes` are those of rows that don't name their own (None:
     all)."""
 
@@ -68,7 +68,7 @@ class ConverterTable(Mapping[Any, Converter]):
         self.dtypes = dtypes
         self.kept_whole: list[OpOverload] = []
         """The operators that lowering is asked not to decompose."""
-        self._rows: dict[Any, Converter] = {}
+        self._rows: dict[object, Converter] = {}
 
     def converts(
         self,
@@ -114,7 +114,7 @@ class ConverterTable(Mapping[Any, Converter]):
         row = self.row(node)
         return f"no converter for {node.target}" if row is None else row.support(node, self.backend)
 
-    def convert(self, converter: Any, node: Node) -> Any:
+    def convert(self, converter: object, node: Node) -> Any:
         """The value that the row for `node` gives for it; `converter` is handed on. Raises as `required`."""
         return self.required(node)(converter, node)
 
@@ -129,10 +129,10 @@ class ConverterTable(Mapping[Any, Converter]):
         assert row is not None
         return row
 
-    def __getitem__(self, target: Any) -> Converter:
+    def __getitem__(self, target: object) -> Converter:
         return self._rows[target]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return iter(self._rows)
 
     def __len__(self) -> int:

@@ -27,8 +27,9 @@ from torch.fx import Graph, GraphModule, Node
 from delegraph.aot.authoring.constants import Constants
 from delegraph.aot.authoring.converter_table import ConverterTable
 from delegraph.aot.authoring.dtypes import as_array
-from delegraph.aot.delegation.external_weights import external_tag
 from delegraph.aot.graph.bodies import output_values
+from delegraph.aot.graph.external_constants import external_tag
+from delegraph.aot.graph.fake_values import Args
 from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import UnsupportedOperator
@@ -137,7 +138,7 @@ class GraphConverter(Generic[V]):
                 self.convert_call(node)
         self.node = outer
 
-    def inline(self, reference: Node, arguments: Sequence[Any]) -> list[V]:
+    def inline(self, reference: Node, arguments: Args) -> list[V]:
         """Convert the body of control flow that `reference`, an argument of its call, names, on `arguments`: nodes,
         numbers, or values. Returns the values of the body's results."""
         graph = body_of(reference)
@@ -147,7 +148,7 @@ class GraphConverter(Generic[V]):
         self.convert_calls(graph)
         return [self.value(result) for result in output_values(graph) if result is not None]
 
-    def value(self, argument: Any) -> V:
+    def value(self, argument: Node | complex) -> V:
         """The value for `argument`: a node with one result, or a number."""
         if not isinstance(argument, Node):
             return self.number(argument)
@@ -156,7 +157,7 @@ class GraphConverter(Generic[V]):
         value: V = self.values[argument]  # type: ignore[assignment]  # an author's row reads results of several one by one
         return value
 
-    def array(self, argument: Any) -> NDArray[Any] | None:
+    def array(self, argument: object) -> NDArray[Any] | None:
         """The content of `argument`, if it is known ahead of time."""
         return self.constants.array(argument)
 
@@ -173,7 +174,7 @@ class GraphConverter(Generic[V]):
         tag = external_tag(node)
         return self.constant(node, as_array(stored.tensor)) if tag is None else self.external(node, stored, tag)
 
-    def _output(self, output: Any, index: int) -> V:
+    def _output(self, output: object, index: int) -> V:
         if isinstance(output, Node) and isinstance(output.meta.get("val"), torch.Tensor):
             return self.output(output, index)
         raise UnsupportedOperator(

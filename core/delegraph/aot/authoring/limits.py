@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from torch.fx import Node
 
@@ -36,7 +35,7 @@ def clamp_limits(node: Node) -> tuple[float, float] | None:
     return None if limits[0] is None or limits[1] is None else (min(limits[0], limits[1]), limits[1])
 
 
-def _limit(value: Any, absent: float) -> float | None:
+def _limit(value: object, absent: float) -> float | None:
     number = lifted_number(value) if isinstance(value, Node) else value
     if value is None:
         return absent

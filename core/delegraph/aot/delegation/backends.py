@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, TypeGuard
 
-from delegraph.aot.arguments import check_list, check_method_names, made_by_name
+from delegraph.aot.arguments import check_method_names, made_by_name, read_plugins
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import Partitioner, PartitionerAdapter
-from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
+from delegraph.plugins.plugin_spec import PluginName, PluginSpec
 from delegraph.plugins.registry import PluginRegistry
 
 __all__ = ["Backend", "Backends", "checked_backends", "named_partitioners", "partitioners_by_method"]
 
-Backend: TypeAlias = "str | tuple[str, Mapping[str, Any]] | Partitioner"
+Backend: TypeAlias = "PluginName | Partitioner"
 """A partitioner, or an installed one by name, `"npu"`, `"npu{optimize=size}"`, `("npu", {"optimize": "size"})`."""
 
 Backends: TypeAlias = "Backend | Sequence[Backend] | Mapping[str, Backend | Sequence[Backend]] | None"
@@ -37,11 +37,16 @@ def named_partitioners(
     argument: str, backends: Backend | Sequence[Backend] | None, plugins: PluginRegistry
 ) -> dict[str, Partitioner]:
     """Partitioners by the plug-in's name, or by their class's; the second of a name is `name (2)`."""
-    partitioners = made_by_name(argument, _listed(argument, backends), "partitioners", _is_partitioner, plugins)
+    chosen = read_plugins(argument, backends if _are_several(backends) else (backends,))
+    partitioners = made_by_name(argument, chosen, "partitioners", _is_partitioner, plugins)
     return {name: _adapted(partitioner, plugins) for name, partitioner in partitioners.items()}
 
 
-def checked_backends(backends: Any, methods: Collection[str], plugins: PluginRegistry) -> dict[str, list[Any]]:
+def checked_backends(
+    backends: Iterable[Backend] | Mapping[str, Iterable[Backend]] | None,
+    methods: Collection[str],
+    plugins: PluginRegistry,
+) -> dict[str, list[PluginSpec | Partitioner]]:
     """For every method its backends, as somebody gets them who reads names alone, a quantizer's among them: what the
     options and objects are is told here already. Raises as `partitioners_by_method`.
     """
@@ -51,10 +56,11 @@ def checked_backends(backends: Any, methods: Collection[str], plugins: PluginReg
     return {method: _checked(f"backends[{method!r}]", backends.get(method), plugins) for method in methods}
 
 
-def _checked(argument: str, backends: Iterable[Any] | None, plugins: PluginRegistry) -> list[Any]:
-    check_list(argument, backends)
-    listed = list(backends or ())
-    for backend in map(plugin_spec, listed):
+def _checked(
+    argument: str, backends: Iterable[Backend] | None, plugins: PluginRegistry
+) -> list[PluginSpec | Partitioner]:
+    chosen = read_plugins(argument, backends)
+    for backend in chosen:
         if not isinstance(backend, PluginSpec):
             named_partitioners(argument, [backend], plugins)
         elif backend.name in plugins.names("partitioners"):
@@ -62,11 +68,11 @@ def _checked(argument: str, backends: Iterable[Any] | None, plugins: PluginRegis
                 plugins.create("partitioners", backend.name, backend.options)
         elif backend.name not in plugins.names("quantizers"):
             plugins.find("partitioners", backend.name)  # which says what there is
-    return listed
+    return chosen
 
 
 def _check_methods(
-    argument: str, backends: Mapping[str, Any], methods: Collection[str], plugins: PluginRegistry
+    argument: str, backends: Mapping[str, object], methods: Collection[str], plugins: PluginRegistry
 ) -> None:
     for key in backends:
         if key not in methods and key in plugins.names("partitioners"):
@@ -77,7 +83,7 @@ def _check_methods(
     check_method_names(argument, backends, methods)
 
 
-def _adapted(partitioner: Any, plugins: PluginRegistry) -> Partitioner:
+def _adapted(partitioner: Partitioner, plugins: PluginRegistry) -> Partitioner:
     """A partitioner of another package's class, as that package's installed adapter has it; any other as it is."""
     if isinstance(partitioner, Partitioner):
         return partitioner
@@ -85,23 +91,18 @@ def _adapted(partitioner: Any, plugins: PluginRegistry) -> Partitioner:
     packages = (cls.__module__.partition(".")[0] for cls in type(partitioner).__mro__)
     package = next((package for package in packages if package in adapters), None)
     if package is None:
-        return cast(Partitioner, partitioner)
+        return partitioner
     adapter: PartitionerAdapter = plugins.load("partitioner_adapters", package)
     return adapter(partitioner)
 
 
-def _is_partitioner(value: Any) -> bool:
+def _is_partitioner(value: object) -> TypeGuard[Partitioner]:
+    """By what it can do: ExecuTorch's own are of no class of ours."""
     return hasattr(value, "partition") and not isinstance(value, (str, bytes, type))
 
 
-def _listed(argument: str, backends: Any) -> Sequence[Backend]:
-    if backends is None:
-        return ()
-    if isinstance(backends, str) or _is_pair(backends) or _is_partitioner(backends):
-        return (backends,)
-    check_list(argument, backends)
-    return list(backends)
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], Mapping)
+def _are_several(backends: object) -> TypeGuard[Iterable[Backend] | None]:
+    """Whether that is not one backend; a tuple is one if it is a name with its options."""
+    if isinstance(backends, tuple):
+        return not (len(backends) == 2 and isinstance(backends[0], str) and isinstance(backends[1], Mapping))
+    return not (isinstance(backends, (str, PluginSpec)) or _is_partitioner(backends))

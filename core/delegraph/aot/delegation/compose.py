@@ -14,7 +14,7 @@ A lowered program still runs in eager mode: a delegate call runs the program tha
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import getitem
 
 from torch._ops import OpOverload
@@ -22,9 +22,9 @@ from torch.export import ExportedProgram
 
 from delegraph.aot.delegation.compile import compile_delegates
 from delegraph.aot.delegation.cut import CutPartition, cut_out
-from delegraph.aot.delegation.external_weights import keep_from_blobs
+from delegraph.aot.delegation.external_constants import keep_from_blobs
 from delegraph.aot.delegation.forms import form_of, onto_source
-from delegraph.aot.delegation.lowered_module import is_delegate_call
+from delegraph.aot.delegation.lowered_module import Compiled, is_delegate_call, with_blobs
 from delegraph.aot.delegation.partition import TAG, Partitioned, partition_program
 from delegraph.aot.functional.decompose import Keep
 from delegraph.aot.graph.bodies import graph_modules
@@ -58,6 +58,17 @@ class Delegated:
     partitions: dict[str, list[CutPartition]] = field(default_factory=dict)
     seen: dict[str, dict[str, Mapping[str, Sequence[Seen]]]] = field(default_factory=dict)
 
+    def with_blobs(self, compiled: Compiled) -> Delegated:
+        """The same with compiled delegates."""
+        partitions = {
+            method: [
+                replace(part, lowered_module=compiled.get(part.lowered_module, part.lowered_module)) for part in own
+            ]
+            for method, own in self.partitions.items()
+        }
+        programs = {method: with_blobs(program, compiled) for method, program in self.programs.items()}
+        return replace(self, programs=programs, partitions=partitions)
+
 
 def merged(first: Delegated, second: Delegated) -> Delegated:
     """The results of two steps of delegation, as those of one step."""
@@ -69,13 +80,13 @@ def merged(first: Delegated, second: Delegated) -> Delegated:
     )
 
 
-def compile_partitions(delegated: Delegated, plugins: PluginRegistry | None = None) -> None:
-    """Let the backends fill in the blobs that are still to be made. Raises as `compile_delegates`."""
+def compile_partitions(delegated: Delegated, plugins: PluginRegistry | None = None) -> Compiled:
+    """The delegates that are still to be compiled, compiled by their backends. Raises as `compile_delegates`."""
     modules = {
         method: [p.lowered_module for p in parts if not p.lowered_module.is_compiled]
         for method, parts in delegated.partitions.items()
     }
-    compile_delegates(modules, plugins)
+    return compile_delegates(modules, plugins)
 
 
 def delegate(

@@ -25,12 +25,12 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Argument
 
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate, flat_call, lowered_modules
 from delegraph.aot.delegation.partition import TAG, Partitioned, Subgraph, clear_tags, owned_buffers
@@ -127,7 +127,7 @@ class _Cutter:
         self.state = owned_buffers(program) if top else {}
         self.owned: dict[Node, None] = {}
         self.mutations: dict[Node, list[OutputSpec]] = {}
-        self.kept_outputs: list[tuple[Any, OutputSpec | None]] = []
+        self.kept_outputs: list[tuple[Argument, OutputSpec | None]] = []
         self._split_outputs(signature.output_specs if top else None)
         self._numbers = (n for n in count() if not hasattr(module, f"lowered_module_{n}"))
 
@@ -260,7 +260,7 @@ class _Cutter:
             return False
         return not node.meta.get("no_copy") or len({user.meta.get(TAG) for user in node.users}) == 1
 
-    def _part(self, root: dict[str, Any], graph: Graph, signature: ExportGraphSignature) -> ExportedProgram:
+    def _part(self, root: dict[str, object], graph: Graph, signature: ExportGraphSignature) -> ExportedProgram:
         names = {spec.target for spec in signature.input_specs if spec.target is not None}
         whole = self.program
         return ExportedProgram(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import torch
 from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
@@ -23,13 +23,15 @@ from torch.fx.node import Node, has_side_effect
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.graph.bodies import attributes, graph_modules
-from delegraph.aot.graph.edit import copy_program
+from delegraph.aot.graph.edit import copy_program, with_attributes
+from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import DelegationSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.program.schema import CompileSpec, Program
 
 __all__ = [
+    "Compiled",
     "LoweredBackendModule",
     "call_delegate",
     "flat_call",
@@ -37,7 +39,12 @@ __all__ = [
     "get_lowered_module",
     "is_delegate_call",
     "lowered_modules",
+    "with_blobs",
 ]
+
+_T = TypeVar("_T")
+
+MemoryPlanning: TypeAlias = "MemoryPlanningPass | Mapping[str, MemoryPlanningPass] | None"
 
 has_side_effect(call_delegate)  # it may keep state: dead-code elimination must not remove it
 
@@ -71,19 +78,21 @@ class LoweredBackendModule(torch.nn.Module):
 
     @classmethod
     def without_blob(cls, program: ExportedProgram, spec: DelegationSpec, tag: str) -> LoweredBackendModule:
-        """The delegate of a partition that its backend is still to compile: `fill` takes the result."""
+        """The delegate of a partition that its backend is still to compile: `compiled` takes the result."""
         module = cls(program, spec.backend_id, b"", spec.compile_specs)
         module.tag, module.is_compiled = tag, False
         return module
 
-    def fill(self, result: PreprocessResult, stamp: BlobStamp) -> None:
-        """Take in the backend's `result` for the program, and the stamp that says which backend made it."""
-        self._processed_bytes = bytes(result.processed_bytes)
-        self._named_data_store_output = result.data_store_output
-        self.meta["debug_handle_map"] = dict(result.debug_handle_map or {})
+    def compiled(self, result: PreprocessResult, stamp: BlobStamp) -> LoweredBackendModule:
+        """The delegate with the backend's `result` for its program, and the stamp that says which backend made it."""
+        new = copy(self)
+        new._processed_bytes = bytes(result.processed_bytes)
+        new._named_data_store_output = result.data_store_output
+        new.meta = {**self.meta, "debug_handle_map": dict(result.debug_handle_map or {})}
         if result._delegate_info_meta is not None:
-            self.meta["_delegate_info_meta"] = result._delegate_info_meta
-        self._stamp, self.is_compiled = stamp, True
+            new.meta["_delegate_info_meta"] = result._delegate_info_meta
+        new._stamp, new.is_compiled = stamp, True
+        return new
 
     @property
     def backend_id(self) -> str:
@@ -116,7 +125,7 @@ class LoweredBackendModule(torch.nn.Module):
         return self._named_data_store_output
 
     @property
-    def debug_handle_map(self) -> Mapping[Any, Sequence[int]]:
+    def debug_handle_map(self) -> Mapping[int, Sequence[int]] | Mapping[str, Sequence[int]]:
         """The backend's instruction ids -> debug handles of edge nodes."""
         return self.meta.get("debug_handle_map") or {}
 
@@ -127,7 +136,7 @@ class LoweredBackendModule(torch.nn.Module):
         handles = (node.meta.get("debug_handle") for node in calls)
         return tuple(dict.fromkeys(handle for handle in handles if isinstance(handle, int)))
 
-    def program(self, emit_stacktrace: bool = False, memory_planning: Any = None) -> Program:
+    def program(self, emit_stacktrace: bool = False, memory_planning: MemoryPlanning = None) -> Program:
         """A finished program that does nothing but call this delegate: its records, as they go into a `.pte`."""
         return self._executorch(emit_stacktrace=emit_stacktrace, memory_planning=memory_planning).executorch_program
 
@@ -137,7 +146,7 @@ class LoweredBackendModule(torch.nn.Module):
         segment_alignment: int = 128,
         constant_tensor_alignment: int | None = None,
         delegate_alignment: int | None = None,
-        memory_planning: Any = None,
+        memory_planning: MemoryPlanning = None,
     ) -> bytes:
         """The bytes of such a program: a `.pte`."""
         return self._executorch(
@@ -148,7 +157,7 @@ class LoweredBackendModule(torch.nn.Module):
             memory_planning=memory_planning,
         ).buffer
 
-    def _executorch(self, memory_planning: Any, **options: Any) -> _FinishedProgram:
+    def _executorch(self, memory_planning: MemoryPlanning, **options: Any) -> _FinishedProgram:
         from delegraph.aot import EdgeProgramManager, ExecutorchBackendConfig  # emission lies above this room
         from delegraph.aot.delegation.single_call import program_calling
 
@@ -182,11 +191,11 @@ class LoweredBackendModule(torch.nn.Module):
         flat = flat_call(spec.in_spec.num_leaves, spec.out_spec.num_leaves).signature
         return flat is not None and (spec.in_spec, spec.out_spec) == (flat.in_spec, flat.out_spec)
 
-    def forward(self, *args: Any) -> Any:
+    def forward(self, *args: object) -> object:
         return call_delegate(self, *args)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> LoweredBackendModule:
-        if not self.is_compiled:  # `fill` will set the blob of this object, to which others refer
+    def __deepcopy__(self, memo: dict[int, object]) -> LoweredBackendModule:
+        if not self.is_compiled:  # the compiled one will stand in the place of this very object
             return self
         twin = self.standing_for(copy_program(self.original_module))
         twin._compile_specs, twin.meta = list(self._compile_specs), dict(self.meta)
@@ -200,6 +209,10 @@ class _FinishedProgram(Protocol):
     def executorch_program(self) -> Program: ...
     @property
     def buffer(self) -> bytes: ...
+
+
+Compiled: TypeAlias = Mapping[LoweredBackendModule, LoweredBackendModule]
+"""Delegates without a blob -> the same with one."""
 
 
 def is_delegate_call(node: Node) -> bool:
@@ -220,6 +233,17 @@ def lowered_modules(root: GraphModule) -> list[LoweredBackendModule]:
     """The delegates that a graph and the bodies of its control flow call; not those inside other delegates."""
     values = (value for _, module in graph_modules(root) for value in attributes(module).values())
     return [value for value in values if isinstance(value, LoweredBackendModule)]
+
+
+def with_blobs(program: ExportedProgram, compiled: Compiled) -> ExportedProgram:
+    """`program` with the compiled delegates in the place of those that were to be compiled; its graphs are the same."""
+    if compiled.keys().isdisjoint(lowered_modules(program.graph_module)):
+        return program
+
+    def blob_for(value: object) -> object:
+        return compiled.get(value, value) if isinstance(value, LoweredBackendModule) else value
+
+    return with_attributes(program, blob_for)
 
 
 # ---- running the original program ------------------------------------------------------------------
@@ -259,7 +283,7 @@ class _PartitionRun(torch.nn.Module):
         super().__init__()
         self.program = program
 
-    def forward(self, *args: Any) -> Any:
+    def forward(self, *args: object) -> object:
         flat = flat_inputs(self.program, args)
         fake_mode = _get_dispatch_mode(_TorchDispatchModeKey.FAKE)
         if fake_mode is None:
@@ -274,7 +298,7 @@ class _PartitionRun(torch.nn.Module):
         return pytree.tree_unflatten(outputs, self.program.call_spec.out_spec)
 
 
-def flat_inputs(program: ExportedProgram, args: Sequence[Any]) -> list[Any]:
+def flat_inputs(program: ExportedProgram, args: Sequence[_T]) -> list[_T]:
     """The positional arguments of a call of `program`, in a row. Raises `LoweringError` where it needs others."""
     in_spec = program.call_spec.in_spec
     if in_spec is None:
@@ -294,7 +318,7 @@ def flat_call(inputs: int, outputs: int) -> ModuleCallEntry:
     return ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))
 
 
-def _eager(program: _CallableInPlace, inputs: Sequence[Any]) -> list[Any]:
+def _eager(program: _CallableInPlace, inputs: Sequence[object]) -> list[object]:
     kept = set(program.graph_signature.buffers_to_mutate.values())
     outputs, changed = _run(
         program, inputs, lambda name: program.kept_buffer(name) if name in kept else _state(program, name)
@@ -305,8 +329,8 @@ def _eager(program: _CallableInPlace, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _run(
-    program: ExportedProgram, inputs: Sequence[Any], state: Callable[[str], torch.Tensor]
-) -> tuple[list[Any], dict[str, Any]]:
+    program: ExportedProgram, inputs: Sequence[object], state: Callable[[str], torch.Tensor]
+) -> tuple[list[object], dict[str, torch.Tensor]]:
     """The partition's outputs, and the new values of the buffers that it changes; `state` gives weights by name."""
     signature = program.graph_signature
     values = iter(inputs)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from delegraph.aot.graph.stored_tensor import external_weight
+from delegraph.aot.graph.stored_tensor import external_data
 from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.program.content_pool import ContentPool
 from delegraph.program.flat_tensor import ExternalData, TensorLayout
@@ -47,7 +47,7 @@ class NamedDataStore:
         again is allowed; other bytes, another layout or another file raise ValueError.
         """
         if isinstance(data, torch.Tensor):
-            stored = external_weight(data)
+            stored = external_data(data)
             content, tensor_layout = bytes(stored.data), stored.tensor_layout
         else:
             content = bytes(data)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
 
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
@@ -151,7 +150,7 @@ def _declined(program: ExportedProgram) -> dict[str, str]:
     }
 
 
-def _fingerprint(program: ExportedProgram) -> list[Any]:
+def _fingerprint(program: ExportedProgram) -> list[object]:
     """Equal before and after exactly if the graphs are the same; argument tuples are replaced when they are edited."""
     nodes = [(node, node.target, node.args, node.kwargs) for node in all_nodes(program.graph_module)]
     signature = program.graph_signature

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
@@ -95,7 +94,7 @@ class LoweringReport:
     partitioners: tuple[str, ...] = ()
     suggestions: tuple[Suggestion, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain dicts, lists, strings and numbers."""
         return {
             "partitioners": list(self.partitioners),
@@ -268,7 +267,7 @@ def _would_take(partitioner: Partitioner, name: str, method: str, program: Expor
 # ---- showing it ------------------------------------------------------------------------------------
 
 
-def _method_json(method: MethodReport) -> dict[str, Any]:
+def _method_json(method: MethodReport) -> dict[str, object]:
     return {
         "delegated_nodes": method.delegated_nodes,
         "leftover_nodes": len(method.leftovers),

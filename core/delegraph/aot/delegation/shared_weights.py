@@ -24,8 +24,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.export import ExportedProgram
 
-from delegraph.aot.delegation.external_weights import external_tag
 from delegraph.aot.delegation.named_data_store import NamedDataStore
+from delegraph.aot.graph.external_constants import external_tag
 from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.aot.graph.stored_tensor import tensor_bytes
 from delegraph.interfaces.lowering import NamedDataStoreOutput

@@ -6,7 +6,7 @@ The names and schemas are those of ExecuTorch's runtime operators (`exir/passes/
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -42,14 +42,16 @@ def dim_order(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(tensor.dim_order())
 
 
-def _empty(size: Sequence[Any], order: Sequence[int] | None, **options: Any) -> torch.Tensor:
+def _empty(
+    size: Sequence[int], order: Sequence[int] | None, dtype: torch.dtype | None, device: torch.device | None = None
+) -> torch.Tensor:
     """A tensor whose dims lie in this order, which is contiguous by default."""
-    strides: list[Any] = [0] * len(size)
-    step: Any = 1
+    strides: list[int] = [0] * len(size)
+    step = 1
     for dim in reversed(range(len(size)) if order is None else order):
         strides[dim] = step
         step = step * size[dim]
-    return torch.empty_strided(tuple(size), strides, **options)
+    return torch.empty_strided(tuple(size), strides, dtype=dtype, device=device)
 
 
 def _copy(source: torch.Tensor, dtype: torch.dtype, order: Sequence[int] | None) -> torch.Tensor:
@@ -57,25 +59,32 @@ def _copy(source: torch.Tensor, dtype: torch.dtype, order: Sequence[int] | None)
     return _empty(source.shape, order, dtype=dtype, device=source.device).copy_(source)
 
 
-def _to_dim_order_copy(self: torch.Tensor, *, dtype: torch.dtype | None = None, dim_order: Any = None, **_: Any) -> Any:
+def _to_dim_order_copy(
+    self: torch.Tensor, *, dtype: torch.dtype | None = None, dim_order: Sequence[int] | None = None, **_: object
+) -> torch.Tensor:
     return _copy(self, dtype or self.dtype, dim_order)
 
 
-def _clone_dim_order(self: torch.Tensor, *, dim_order: Any = None, **_: Any) -> Any:
+def _clone_dim_order(self: torch.Tensor, *, dim_order: Sequence[int] | None = None, **_: object) -> torch.Tensor:
     return _copy(self, self.dtype, dim_order)
 
 
 def _empty_dim_order(
-    size: Sequence[Any], *, dtype: torch.dtype | None = None, device: Any = None, dim_order: Any = None, **_: Any
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+    dim_order: Sequence[int] | None = None,
+    **_: object,
 ) -> torch.Tensor:
     return _empty(size, dim_order, dtype=dtype, device=device)
 
 
-def _out(self: torch.Tensor, *, out: torch.Tensor, **_: Any) -> torch.Tensor:
+def _out(self: torch.Tensor, *, out: torch.Tensor, **_: object) -> torch.Tensor:
     return out.copy_(self)
 
 
-def _resized(size: Sequence[Any], *, out: torch.Tensor, **_: Any) -> torch.Tensor:
+def _resized(size: Sequence[int], *, out: torch.Tensor, **_: object) -> torch.Tensor:
     return out if list(out.shape) == list(size) else out.resize_(tuple(size))
 
 

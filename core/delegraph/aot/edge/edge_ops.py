@@ -47,7 +47,7 @@ _TORCHS_OWN: Final = frozenset({"aten", "prim", "prims"})
 class EdgeOpOverload(OpOverload[..., Any]):
     """An operator as edge programs call it. `_op` is torch's own; calling either does the same."""
 
-    def __init__(self, op: OpOverload, schema: Any = None) -> None:
+    def __init__(self, op: OpOverload, schema: torch.FunctionSchema | None = None) -> None:
         self.__dict__.update(op.__dict__)  # what torch attaches to an operator (kernels, caches) is shared
         self._op: OpOverload = op._op if isinstance(op, EdgeOpOverload) else op
         self._schema = schema or op._schema

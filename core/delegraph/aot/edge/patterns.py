@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx import Node
 
 from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
@@ -25,7 +25,7 @@ from delegraph.aot.graph.schema_binding import named_arguments, schema_arguments
 
 __all__ = ["ANY", "Bindings", "Capture", "Op", "behind", "captured", "either", "matches", "op"]
 
-Operator: TypeAlias = Any
+Operator: TypeAlias = OpOverload | OpOverloadPacket
 """`torch.ops.aten.add` for every overload, `torch.ops.aten.add.Tensor` for one."""
 
 Condition: TypeAlias = Callable[[Any], bool]
@@ -58,8 +58,8 @@ class Op:
     """
 
     operators: tuple[Operator, ...]
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    args: tuple[object, ...] = ()
+    kwargs: Mapping[str, object] = field(default_factory=dict)
     condition: Condition | None = None
 
     def where(self, condition: Callable[[Node], bool]) -> Op:
@@ -78,17 +78,17 @@ class Op:
         return any(o in names for o in self.operators) and (self.condition is None or self.condition(node))
 
 
-def op(operators: Operator | tuple[Operator, ...], *args: Any, **kwargs: Any) -> Op:
+def op(operators: Operator | tuple[Operator, ...], *args: object, **kwargs: object) -> Op:
     """An `Op`, written as a call."""
     return Op(operators if isinstance(operators, tuple) else (operators,), args, kwargs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Either:
-    patterns: tuple[Any, ...]
+    patterns: tuple[object, ...]
 
 
-def either(*patterns: Any) -> Any:
+def either(*patterns: object) -> _Either:
     """Stands for what one of `patterns` stands for, tried in order."""
     return _Either(patterns)
 
@@ -96,10 +96,10 @@ def either(*patterns: Any) -> Any:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Behind:
     is_passed: Callable[[Node], bool]
-    pattern: Any
+    pattern: object
 
 
-def behind(is_passed: Callable[[Node], bool], pattern: Any) -> Any:
+def behind(is_passed: Callable[[Node], bool], pattern: object) -> _Behind:
     """Stands for what `pattern` stands for, or what any number of calls for which `is_passed` make of that, each of its
     first argument."""
     return _Behind(is_passed, pattern)
@@ -123,7 +123,7 @@ class Bindings:
         return frozenset([*self.calls.values(), *self.between])
 
 
-def matches(pattern: Any, argument: Any, bindings: Bindings = Bindings()) -> Iterator[Bindings]:
+def matches(pattern: object, argument: object, bindings: Bindings = Bindings()) -> Iterator[Bindings]:
     """Each way in which `argument`, a node or a value, is what `pattern` says, where `bindings` hold already."""
     match pattern:
         case Op():
@@ -145,14 +145,14 @@ def matches(pattern: Any, argument: Any, bindings: Bindings = Bindings()) -> Ite
                 yield bindings
 
 
-def is_same(a: Any, b: Any) -> bool:
+def is_same(a: object, b: object) -> bool:
     """Whether two arguments are the same node, or equal values of the same type."""
     if isinstance(a, Node) or isinstance(b, Node):
         return a is b
     return type(a) is type(b) and bool(a == b)
 
 
-def _of_capture(capture: Capture, argument: Any, bindings: Bindings) -> Iterator[Bindings]:
+def _of_capture(capture: Capture, argument: object, bindings: Bindings) -> Iterator[Bindings]:
     if capture.condition is not None and not capture.condition(argument):
         return
     if not capture.name:
@@ -163,7 +163,7 @@ def _of_capture(capture: Capture, argument: Any, bindings: Bindings) -> Iterator
         yield bindings
 
 
-def _of_chain(chain: _Behind, argument: Any, bindings: Bindings) -> Iterator[Bindings]:
+def _of_chain(chain: _Behind, argument: object, bindings: Bindings) -> Iterator[Bindings]:
     yield from matches(chain.pattern, argument, bindings)
     if isinstance(argument, Node) and argument.op == "call_function" and chain.is_passed(argument):
         yield from _of_chain(chain, argument.args[0], replace(bindings, between=(*bindings.between, argument)))
@@ -186,7 +186,7 @@ def _of_call(call: Op, node: Node, bindings: Bindings) -> Iterator[Bindings]:
         yield from _of_all(values, [*operands, *(named[name] for name in call.kwargs)], bound)
 
 
-def _of_all(patterns: Sequence[Any], arguments: Sequence[Any], bindings: Bindings) -> Iterator[Bindings]:
+def _of_all(patterns: Sequence[object], arguments: Sequence[object], bindings: Bindings) -> Iterator[Bindings]:
     if not patterns:
         yield bindings
         return
@@ -194,7 +194,7 @@ def _of_all(patterns: Sequence[Any], arguments: Sequence[Any], bindings: Binding
         yield from _of_all(patterns[1:], arguments[1:], bound)
 
 
-def _orders(node: Node, operands: Sequence[Any]) -> Iterator[Sequence[Any]]:
+def _orders(node: Node, operands: Sequence[object]) -> Iterator[Sequence[object]]:
     yield operands
     commutes = getattr(node.target, "overloadpacket", None) in _COMMUTE and "alpha" not in node.kwargs
     if commutes and len(operands) >= 2 and operands[0] is not operands[1]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
-from typing import Any
 
 import torch
 
@@ -18,7 +17,7 @@ __all__ = ["register_operators"]
 
 
 def register_operators(
-    schemas: Sequence[str], kernels: Mapping[str, Callable[..., Any]], namespace: str, their_definitions: str
+    schemas: Sequence[str], kernels: Mapping[str, Callable[..., object]], namespace: str, their_definitions: str
 ) -> tuple[torch.library.Library, ...]:
     """Define operators of `namespace` unless they are there. `their_definitions` is ExecuTorch's module that does.
 

@@ -25,6 +25,7 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
+from torch.fx.node import Argument
 
 from delegraph.aot.graph.provenance import OPERAND, SOURCE, source_of
 
@@ -105,7 +106,7 @@ class TensorOperands:
             if isinstance(operand, Node) and operand.op == "call_function":
                 yield operand
 
-    def _operand(self, node: Node, op: OpOverload, name: str, value: Any, is_body: bool) -> Any:
+    def _operand(self, node: Node, op: OpOverload, name: str, value: Argument, is_body: bool) -> Argument:
         """The operand for the argument `value`: a constant, a cast, or `value` itself where its dtype is right."""
         dtype = node.meta["val"].dtype if op in ONE_DTYPE else None
         if isinstance(value, _NUMBERS):
@@ -114,7 +115,7 @@ class TensorOperands:
         fake = value.meta.get("val") if isinstance(value, Node) else None
         if isinstance(fake, SYMBOLS):
             return self._call(node, name, aten.scalar_tensor.default, (value,), dtype or _dtype_beside(node, fake))
-        if isinstance(fake, torch.Tensor) and dtype is not None and fake.dtype != dtype:
+        if isinstance(value, Node) and isinstance(fake, torch.Tensor) and dtype is not None and fake.dtype != dtype:
             return self._cast(node, name, value, dtype)
         return value
 
@@ -149,7 +150,7 @@ class TensorOperands:
         filled.meta[OPERAND] = number  # a partition that has the tensor for an input still knows the number
         return filled
 
-    def _call(self, node: Node, name: str, op: OpOverload, args: tuple[Any, ...], dtype: torch.dtype) -> Node:
+    def _call(self, node: Node, name: str, op: OpOverload, args: tuple[Argument, ...], dtype: torch.dtype) -> Node:
         """A call of `op` before `node`, for its argument `name`."""
         graph = node.graph
         fakes = torch.fx.node.map_arg(args, lambda argument: argument.meta["val"])
@@ -169,7 +170,7 @@ def lifted_number(node: Node) -> complex | None:
     """The number that the user wrote where the edge program has the tensor `node`; None for any other node."""
     if OPERAND not in node.meta:
         return None
-    number: Any = node.meta[OPERAND] if node.op == "placeholder" else None
+    number: object = node.meta[OPERAND] if node.op == "placeholder" else None
     if node.target == aten.full.default:
         number = node.args[1]
     return number if isinstance(number, _NUMBERS) else None
@@ -186,7 +187,7 @@ def _key(number: complex, dtype: torch.dtype) -> tuple[object, ...]:
     return type(number), repr(number), dtype
 
 
-def _dtype_beside(node: Node, number: Any) -> torch.dtype:
+def _dtype_beside(node: Node, number: complex | torch.SymInt | torch.SymFloat | torch.SymBool) -> torch.dtype:
     """The dtype of a number among the tensors that `node` is called on."""
     tensors = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
     plain = python_kind(number)(1) if isinstance(number, SYMBOLS) else number

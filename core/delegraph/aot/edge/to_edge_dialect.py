@@ -236,7 +236,7 @@ def _no_op_source(node: Node) -> Node | None:
     return source if same and is_contiguous_or_false(old) else None
 
 
-def _statically_equal(a: Any, b: Any) -> bool:
+def _statically_equal(a: object, b: object) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     return isinstance(a, torch.SymInt) and isinstance(b, torch.SymInt) and a.node.expr == b.node.expr
@@ -250,7 +250,7 @@ def _makes_symbols(op: OpOverload) -> bool:
     return torch.Tag.dynamic_output_shape in op.tags or torch.Tag.data_dependent_output in op.tags
 
 
-def _layouts(value: Any) -> list[object]:
+def _layouts(value: object) -> list[object]:
     return [
         (tuple(map(str, leaf.shape)), tuple(map(str, leaf.stride())), leaf.dtype)
         for leaf in pytree.tree_leaves(value)

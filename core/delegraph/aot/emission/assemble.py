@@ -7,21 +7,22 @@ named data, debug maps ┘
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from types import MappingProxyType
+from typing import TypeAlias
 
 import torch
 
 from delegraph.aot.config import ExecutorchBackendConfig
-from delegraph.aot.delegation.lowered_module import LoweredBackendModule
+from delegraph.aot.delegation.lowered_module import Compiled, LoweredBackendModule, with_blobs
 from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.emission.instructions import DelegateInfo
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.emission.stages import PlannedProgram
-from delegraph.aot.graph.stored_tensor import external_weight
+from delegraph.aot.graph.stored_tensor import external_data
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.program.contract import CONTRACT_KEY, write_contracts
@@ -34,19 +35,24 @@ from delegraph.program.weights_origin import PROGRAM_KEY, WeightMark, WeightsOri
 __all__ = ["assemble"]
 
 
-def assemble(planned: PlannedProgram, config: ExecutorchBackendConfig) -> ExecutorchProgramManager:
-    """The finished program. Raises `LoweringError` where two delegates store different bytes under one key."""
+def assemble(planned: PlannedProgram, config: ExecutorchBackendConfig, compiled: Compiled) -> ExecutorchProgramManager:
+    """The finished program; `compiled` are delegates that had no blobs when it was planned.
+
+    Raises `LoweringError` where two delegates store different bytes under one key."""
     emitted = planned.emitted
-    named = _named_data(emitted.methods)
-    program, files = _program(planned, named), _tensor_data(emitted.data.external, named)
+    delegates = {method.name: _delegates_of(method, compiled) for method in emitted.methods}
+    named = _named_data(delegates)
+    program, files = _program(planned, delegates, named), _tensor_data(emitted.data.external_constants, named)
     if files:
         program, files = _with_origin(program, files)
     return ExecutorchProgramManager(
         executorch_program=program,
         config=config,
-        exported_programs=MappingProxyType({method.name: method.program for method in emitted.methods}),
+        exported_programs=MappingProxyType(
+            {method.name: with_blobs(method.program, compiled) for method in emitted.methods}
+        ),
         debug_handle_map={method.name: method.builder.debug_handles() for method in emitted.methods},
-        delegate_map={method.name: _delegate_infos(method) for method in emitted.methods},
+        delegate_map={method.name: _delegate_infos(method, compiled) for method in emitted.methods},
         instruction_id_to_num_outs_map={method.name: method.builder.output_counts() for method in emitted.methods},
         memory=planned.memory,
         tensor_data=files,
@@ -54,19 +60,24 @@ def assemble(planned: PlannedProgram, config: ExecutorchBackendConfig) -> Execut
     )
 
 
-def _program(planned: PlannedProgram, named: NamedDataStoreOutput) -> Program:
+_Delegates: TypeAlias = Mapping[str, Sequence[LoweredBackendModule]]
+"""The delegates of each method, in the order of their blobs."""
+
+
+def _delegates_of(method: EmittedMethod, compiled: Compiled) -> list[LoweredBackendModule]:
+    return [compiled.get(lowered, lowered) for lowered in method.builder.delegates]
+
+
+def _program(planned: PlannedProgram, delegates: _Delegates, named: NamedDataStoreOutput) -> Program:
     methods, data = planned.emitted.methods, planned.emitted.data
     blobs = count()
-    plans = [
-        replace(plan, delegates=tuple(_delegates(method, blobs)))
-        for plan, method in zip(planned.plans, methods, strict=True)
-    ]
+    plans = [replace(plan, delegates=tuple(_records(delegates[plan.name], blobs))) for plan in planned.plans]
     mutable = data.mutable_data.buffers
     return Program(
         execution_plan=tuple(sorted([*plans, *planned.emitted.constant_methods], key=_name)),
         constants=data.constants.buffers,
         mutable_data=mutable if len(mutable) > 1 else (),
-        delegate_data=tuple(lowered.processed_bytes for lowered in _lowered(methods)),
+        delegate_data=tuple(lowered.processed_bytes for own in delegates.values() for lowered in own),
         named_data=MappingProxyType({**named.pte_data, **_contracts(methods), **_shared_state(planned)}),
     )
 
@@ -86,32 +97,28 @@ def _name(plan: ExecutionPlan) -> str:
     return plan.name
 
 
-def _lowered(methods: tuple[EmittedMethod, ...]) -> Iterator[LoweredBackendModule]:
-    """The delegates of all methods, in the order of their blobs."""
-    for method in methods:
-        yield from method.builder.delegates
-
-
-def _delegates(method: EmittedMethod, blobs: Iterator[int]) -> Iterator[BackendDelegate]:
-    for lowered, blob in zip(method.builder.delegates, blobs, strict=False):
+def _records(delegates: Sequence[LoweredBackendModule], blobs: Iterator[int]) -> Iterator[BackendDelegate]:
+    for lowered, blob in zip(delegates, blobs, strict=False):
         yield BackendDelegate(lowered.backend_id, blob, lowered.stamped_compile_specs)
 
 
-def _delegate_infos(method: EmittedMethod) -> dict[int, DelegateInfo]:
-    return {step: _delegate_info(lowered) for step, lowered in method.builder.delegate_calls.items()}
+def _delegate_infos(method: EmittedMethod, compiled: Compiled) -> dict[int, DelegateInfo]:
+    return {
+        step: _delegate_info(compiled.get(lowered, lowered)) for step, lowered in method.builder.delegate_calls.items()
+    }
 
 
 def _delegate_info(lowered: LoweredBackendModule) -> DelegateInfo:
-    info = DelegateInfo(name=lowered.backend_id, delegate_map=dict(lowered.debug_handle_map))
+    info = DelegateInfo(name=lowered.backend_id, delegate_map=lowered.debug_handle_map)
     if "_delegate_info_meta" in lowered.meta:
         info["delegate_info_meta"] = lowered.meta["_delegate_info_meta"]
     return info
 
 
-def _named_data(methods: tuple[EmittedMethod, ...]) -> NamedDataStoreOutput:
+def _named_data(delegates: _Delegates) -> NamedDataStoreOutput:
     """The data that delegates share by key, each content once."""
     store = NamedDataStore()
-    for lowered in _lowered(methods):
+    for lowered in (lowered for own in delegates.values() for lowered in own):
         if lowered.named_data_store_output is None:
             continue
         try:
@@ -125,11 +132,11 @@ def _named_data(methods: tuple[EmittedMethod, ...]) -> NamedDataStoreOutput:
 
 
 def _tensor_data(
-    weights: Mapping[str, Mapping[str, torch.Tensor]], named: NamedDataStoreOutput
+    constants: Mapping[str, Mapping[str, torch.Tensor]], named: NamedDataStoreOutput
 ) -> dict[str, FlatTensor]:
-    """The `.ptd` files: external weights by name, and what backends put there."""
+    """The `.ptd` files, by tag: external constants by name, and what backends put there."""
     files: dict[str, dict[str, ExternalData]] = {
-        tag: {name: external_weight(tensor) for name, tensor in entries.items()} for tag, entries in weights.items()
+        tag: {name: external_data(tensor) for name, tensor in entries.items()} for tag, entries in constants.items()
     }
     for tag, blobs in named.external_data.items():
         entries = files.setdefault(tag, {})

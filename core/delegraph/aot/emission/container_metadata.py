@@ -43,7 +43,7 @@ def _plain(spec: pytree.TreeSpec) -> pytree.TreeSpec:
     return pytree.TreeSpec(dict, keys, children)
 
 
-def _keys(spec: pytree.TreeSpec) -> list[Any] | None:
+def _keys(spec: pytree.TreeSpec) -> list[object] | None:
     """The names of the children of a mapping, or of a registered class that has one for each; None for a sequence."""
     kind, context = spec.type, spec.context
     reader = _CONTEXT_KEYS.get(kind)
@@ -58,11 +58,11 @@ def _keys(spec: pytree.TreeSpec) -> list[Any] | None:
     return None
 
 
-def _is_tuple(kind: Any) -> bool:
+def _is_tuple(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, (tuple, list))
 
 
-_CONTEXT_KEYS: Final[dict[Any, Callable[[Any], list[Any]]]] = {
+_CONTEXT_KEYS: Final[dict[object, Callable[[Any], list[object]]]] = {
     OrderedDict: list,
     defaultdict: lambda context: list(context[1]),
 }

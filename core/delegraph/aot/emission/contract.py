@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
+from torch.fx.node import Argument
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from delegraph.aot.export import DIM_NAMES
+from delegraph.aot.graph.fake_values import fake_tensor
 from delegraph.program.contract import ARITHMETIC, DimRange, Dims, Expression, MethodContract
 from delegraph.program.schema import Tensor, Value
 
@@ -29,7 +32,7 @@ __all__ = ["method_contract"]
 
 
 def method_contract(
-    program: ExportedProgram, inputs: Mapping[Node, Value], outputs: Sequence[tuple[Node, Value]]
+    program: ExportedProgram, inputs: Mapping[Node, Value], outputs: Sequence[tuple[Argument, Value]]
 ) -> MethodContract:
     """The contract of a method; the values are those emitted for its inputs and outputs, their sizes upper bounds."""
     nodes, names = list(inputs), _names_of_symbols(inputs)
@@ -66,7 +69,7 @@ def _parameters(program: ExportedProgram) -> tuple[str, ...]:
 # ---- ranges ----------------------------------------------------------------------------------------
 
 
-def _names_of_symbols(inputs: Iterable[Node]) -> dict[Any, str]:
+def _names_of_symbols(inputs: Iterable[Node]) -> dict[sympy.Expr, str]:
     """The user's names of the dims, by the expressions that they became."""
     return {
         node.meta["val"].shape[position].node.expr: name
@@ -76,16 +79,22 @@ def _names_of_symbols(inputs: Iterable[Node]) -> dict[Any, str]:
     }
 
 
-def _dims(node: Node, record: Value, ranges: Mapping[Any, Any], names: Mapping[Any, str]) -> Dims | None:
+def _dims(
+    node: Argument,
+    record: Value,
+    ranges: Mapping[sympy.Symbol, ValueRanges[sympy.Expr]],
+    names: Mapping[sympy.Expr, str],
+) -> Dims | None:
     if not isinstance(record, Tensor):
         return None
+    shape = fake_tensor(node).shape
     return tuple(
         DimRange(names.get(size.node.expr), _low(size, ranges), bound) if isinstance(size, torch.SymInt) else size
-        for size, bound in zip(node.meta["val"].shape, record.sizes, strict=True)
+        for size, bound in zip(shape, record.sizes, strict=True)
     )
 
 
-def _low(size: torch.SymInt, ranges: Mapping[Any, Any]) -> int:
+def _low(size: torch.SymInt, ranges: Mapping[sympy.Symbol, ValueRanges[sympy.Expr]]) -> int:
     """The least size. A bound of 2 is 0 here: tracing assumes it of every size, whatever the model needs."""
     limits = ranges.get(size.node.expr)
     lower = limits.lower if limits is not None else sympy.Integer(0)
@@ -168,7 +177,7 @@ def _joined(name: str, operands: Sequence[Expression]) -> Expression:
     return first
 
 
-_SYMPY: Final[Mapping[Any, str]] = {
+_SYMPY: Final[Mapping[type[sympy.Basic], str]] = {
     sympy.Add: "+",
     sympy.Mul: "*",
     FloorDiv: "//",

@@ -8,12 +8,14 @@ own that each round overwrites at its end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from torch.fx import Node
+from torch.fx.node import Argument
 
 from delegraph.aot.emission.nodes import GraphEmitter, NodeValue
 from delegraph.aot.graph.bodies import output_producer, output_values
+from delegraph.aot.graph.fake_values import Args, several
 from delegraph.program.schema import Operator
 
 __all__ = ["CONTROL_FLOW"]
@@ -51,14 +53,12 @@ def emit_scan(outer: GraphEmitter, node: Node) -> NodeValue:
     return _emit_scan(outer, node, body, init, xs, additional)  # type: ignore[arg-type]
 
 
-def _emit_scan(
-    outer: GraphEmitter, node: Node, body: Any, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any]
-) -> NodeValue:
+def _emit_scan(outer: GraphEmitter, node: Node, body: Argument, init: Args, xs: Args, additional: Args) -> NodeValue:
     """i = 0; while i < n: carries, row = body(carries, xs[i], additional); stacked[i] = row; i += 1."""
     builder, table = outer.builder, outer.builder.table
     carries = _results(outer, node, stop=len(init))
     stacked = _results(outer, node, start=len(init), dynamic=True)
-    _set_all(outer, [outer.value(value) for value in init], carries)
+    _set_all(outer, [outer.index(value) for value in init], carries)
     inner = outer.body(body)
     slices = _slices(inner, skip=len(init), count=len(xs))
     counter, rounds, zero = table.variable(0), table.variable(0), builder.constant(0)
@@ -84,7 +84,7 @@ def emit_while_loop(outer: GraphEmitter, node: Node) -> NodeValue:
     """The condition stands at the head; a false one jumps behind the loop."""
     condition, body, carried, additional = node.args
     builder, carries = outer.builder, _results(outer, node)
-    _set_all(outer, [outer.value(value) for value in carried], carries)  # type: ignore[union-attr]
+    _set_all(outer, [outer.index(value) for value in several(carried)], carries)
     inputs = [*carries, *(outer.value(value) for value in additional)]  # type: ignore[union-attr]
     head = builder.here
     (predicate,) = _run(outer.body(condition), inputs)
@@ -119,7 +119,7 @@ def _run(inner: GraphEmitter, inputs: Sequence[NodeValue]) -> list[int]:
     return [inner.index(output) for output in outputs]
 
 
-def _emit_body(outer: GraphEmitter, reference: Any, inputs: Sequence[NodeValue], targets: Sequence[int]) -> None:
+def _emit_body(outer: GraphEmitter, reference: Argument, inputs: Sequence[NodeValue], targets: Sequence[int]) -> None:
     """Emit a branch so that its outputs end up in `targets`: written there at once, or copied where that cannot be."""
     inner = outer.body(reference)
     for output, target in zip(output_values(inner.module.graph), targets, strict=True):
@@ -137,7 +137,7 @@ def _slices(inner: GraphEmitter, skip: int, count: int) -> tuple[int, ...]:
     return tuple(inner.result(node, 0, node.meta["val"]) for node in placeholders)
 
 
-def _set_all(emitter: GraphEmitter, sources: Sequence[Any], targets: Sequence[int]) -> None:
+def _set_all(emitter: GraphEmitter, sources: Sequence[int], targets: Sequence[int]) -> None:
     """Give each target the value of its source; tensors by copy, scalars by move."""
     table = emitter.builder.table
     for source, target in zip(sources, targets, strict=True):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NotRequired, TypedDict
+from typing import Final, NotRequired, TypedDict
 
 import torch
 from torch.fx import Node
@@ -36,7 +36,7 @@ class ProgramData:
 
     constants: ConstantPool = field(default_factory=ConstantPool)
     mutable_data: ConstantPool = field(default_factory=ConstantPool)
-    external: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
+    external_constants: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     """Weights that go to a `.ptd`: tag -> fully qualified name -> tensor."""
 
 
@@ -45,8 +45,8 @@ class DelegateInfo(TypedDict):
     (`PreprocessResult._delegate_info_meta`), if any. An ETRecord has the first two."""
 
     name: str
-    delegate_map: dict[Any, Sequence[int]]
-    delegate_info_meta: NotRequired[Any]
+    delegate_map: Mapping[int, Sequence[int]] | Mapping[str, Sequence[int]]
+    delegate_info_meta: NotRequired[object]
 
 
 class MethodBuilder:
@@ -65,7 +65,7 @@ class MethodBuilder:
         self.delegate_calls: dict[int, LoweredBackendModule] = {}
         """The delegate that each call instruction calls."""
         self.node: Node | None = None
-        self.graphs: list[dict[Node, Any]] = []
+        self.graphs: list[dict[Node, int | tuple[int, ...]]] = []
         """The values of each graph's nodes, one mapping for the method's graph and for each body that was emitted."""
 
     # ---- calls -----------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class MethodBuilder:
             self.users.setdefault(operator, []).append(self.node)
         self._append(KernelCall(index, tuple(args)))
 
-    def prim(self, name: str, args: Sequence[int], like: Any) -> int:
+    def prim(self, name: str, args: Sequence[int], like: object) -> int:
         """The new scalar, of the type of `like`, that `executorch_prim::<name>.Scalar` gives."""
         result = self.table.variable(like)
         self.prim_into(name, args, result)
@@ -87,7 +87,7 @@ class MethodBuilder:
         """Write the result of `executorch_prim::<name>.Scalar` into the scalar `result`."""
         self.kernel(Operator(f"executorch_prim::{name}", "Scalar"), [*args, result])
 
-    def constant(self, value: Any) -> int:
+    def constant(self, value: object) -> int:
         """The index of a constant scalar."""
         return self.table.scalar(value)
 
@@ -135,7 +135,7 @@ class MethodBuilder:
 
     # ---- what is known about instructions --------------------------------------------------------------
 
-    def debug_handles(self) -> dict[int, Any]:
+    def debug_handles(self) -> dict[int, object]:
         """Instruction -> the debug handle of its node; of a call of a delegate, those of the nodes in it."""
         handles = {
             index: node.meta["debug_handle"]

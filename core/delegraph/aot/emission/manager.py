@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pprint import pformat
 from types import MappingProxyType
-from typing import Any, BinaryIO, TextIO
+from typing import BinaryIO, TextIO
 
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -43,7 +43,7 @@ class ExecutorchProgramManager:
     executorch_program: Program
     config: ExecutorchBackendConfig
     exported_programs: Mapping[str, ExportedProgram]
-    debug_handle_map: Mapping[str, Mapping[int, Any]]
+    debug_handle_map: Mapping[str, Mapping[int, object]]
     delegate_map: Mapping[str, Mapping[int, DelegateInfo]]
     instruction_id_to_num_outs_map: Mapping[str, Mapping[int, int]]
     memory: Mapping[str, MemoryReport]
@@ -59,7 +59,7 @@ class ExecutorchProgramManager:
         """HTML for notebooks."""
         return program_html(self.executorch_program)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> ExecutorchProgramManager:
+    def __deepcopy__(self, memo: dict[int, object]) -> ExecutorchProgramManager:
         """Edge programs are what can be edited; all else is finished and shared."""
         programs = {method: deepcopy(program, memo) for method, program in self.exported_programs.items()}
         return replace(self, exported_programs=MappingProxyType(programs))

@@ -8,23 +8,25 @@ what will run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.emission.container_metadata import container_metadata
 from delegraph.aot.emission.contract import method_contract
 from delegraph.aot.emission.instructions import MethodBuilder, ProgramData
 from delegraph.aot.emission.nodes import EmitOptions, GraphEmitter
 from delegraph.aot.emission.values import PlannedTensor
+from delegraph.aot.graph.external_constants import external_tag
 from delegraph.aot.graph.signature import HeldTensor, MethodGraph
 from delegraph.aot.graph.source_location import user_location
 from delegraph.aot.graph.stored_tensor import tensor_bytes
 from delegraph.aot.graph.tensor_spec import Bounds, spec_of_tensor
+from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.aot.passes.view_elision import own_results
 from delegraph.errors import LoweringError
 from delegraph.program.contract import MethodContract
@@ -40,23 +42,7 @@ from delegraph.program.schema import (
     Value,
 )
 
-__all__ = ["EmittedMethod", "ExternalTag", "MethodOptions", "emit_method"]
-
-ExternalTag: TypeAlias = Callable[[Node], "str | None"]
-"""The name of the `.ptd` that a weight's placeholder goes to, or None for the program itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class MethodOptions:
-    """The options of the configuration that shape a method's values."""
-
-    alloc_graph_input: bool = True
-    alloc_graph_output: bool = True
-    alloc_mutable_buffers: bool = True
-    share_mutable_buffers: bool = False
-    emit_mutable_buffer_names: bool = True
-    enable_non_cpu_memory_planning: bool = True
-    external_tag: ExternalTag = lambda node: None
+__all__ = ["EmittedMethod", "emit_method"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +69,12 @@ class EmittedMethod:
         return roots
 
 
-def emit_method(method: MethodGraph, data: ProgramData, options: MethodOptions) -> EmittedMethod:
-    """Emit `method`; its weights and blobs go to `data`. Raises `LoweringError` and its kinds, naming the node."""
-    emitter = _MethodEmitter(method, data, options)
+def emit_method(
+    method: MethodGraph, data: ProgramData, config: ExecutorchBackendConfig, planning: MemoryPlanningPass
+) -> EmittedMethod:
+    """Emit `method`, whose memory is planned as `planning` says; its weights and blobs go to `data`. Raises
+    `LoweringError` and its kinds, naming the node."""
+    emitter = _MethodEmitter(method, data, config, planning)
     outputs = emitter.emit()
     inputs = tuple(emitter.index(node) for node in method.signature.inputs)
     values = emitter.builder.table.values
@@ -101,16 +90,18 @@ def emit_method(method: MethodGraph, data: ProgramData, options: MethodOptions) 
 class _MethodEmitter(GraphEmitter):
     """The graph of a method: a body with inputs, weights and states around it."""
 
-    def __init__(self, method: MethodGraph, data: ProgramData, options: MethodOptions) -> None:
-        unplanned = frozenset() if options.alloc_graph_output else frozenset(own_results(method.signature))
+    def __init__(
+        self, method: MethodGraph, data: ProgramData, config: ExecutorchBackendConfig, planning: MemoryPlanningPass
+    ) -> None:
+        unplanned = frozenset() if planning.alloc_graph_output else frozenset(own_results(method.signature))
         super().__init__(
             MethodBuilder(data),
             method.program.graph_module,
             Bounds.of_program(method.program),
-            EmitOptions(unplanned, options.enable_non_cpu_memory_planning),
+            EmitOptions(unplanned, config.enable_non_cpu_memory_planning),
             method.signature.constants,
         )
-        self.method_name, self.method_options = method.name, options
+        self.method_name, self.config, self.planning = method.name, config, planning
         self.signature = method.signature
 
     def emit(self) -> tuple[int, ...]:
@@ -133,7 +124,7 @@ class _MethodEmitter(GraphEmitter):
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
             spec = self.bounds.spec(value, node)
-            memory_id = int(node.meta.get("memory_id", 1)) if self.method_options.alloc_graph_input else None
+            memory_id = int(node.meta.get("memory_id", 1)) if self.planning.alloc_graph_input else None
             return self.tensor(node, spec, memory_id)
         return self.builder.table.add(_plain_input(node, value))
 
@@ -142,25 +133,25 @@ class _MethodEmitter(GraphEmitter):
         trained = node in self.signature.trained
         spec = self.bounds.spec(node.meta["val"], node)
         named = ExtraTensorInfo(fully_qualified_name=state.name)
-        if not self.method_options.alloc_mutable_buffers and not trained:
+        if not self.planning.alloc_mutable_buffers and not trained:
             return self.builder.table.tensor(spec, None, 0, named)
-        shared = state.name if self.method_options.share_mutable_buffers else None
+        shared = state.name if self.planning.share_mutable_buffers else None
         planned = PlannedTensor(spec.nbytes, int(node.meta.get("memory_id", 1)), True, shared)
-        if trained and (tag := self.method_options.external_tag(node)) is not None:
-            return self._external(tag, state, planned)
-        extra = named if self.method_options.emit_mutable_buffer_names else None
+        if trained and (tag := external_tag(node)) is not None:
+            return self._external_constant(tag, state, planned)
+        extra = named if self.config.emit_mutable_buffer_names else None
         initial = tensor_bytes(state.tensor, spec.dim_order)
         idx = self.builder.data.mutable_data.add(initial) if any_byte(initial) else 0  # 0: no data in the file
         return self.builder.table.tensor(spec, planned, idx, extra)
 
     def weight(self, node: Node, stored: HeldTensor) -> int:
         """A weight, whose bytes are in the program, or in the `.ptd` that its tag names."""
-        tag = self.method_options.external_tag(node)
-        return self.constant(stored.tensor) if tag is None else self._external(tag, stored)
+        tag = external_tag(node)
+        return self.constant(stored.tensor) if tag is None else self._external_constant(tag, stored)
 
-    def _external(self, tag: str, stored: HeldTensor, planned: PlannedTensor | None = None) -> int:
+    def _external_constant(self, tag: str, stored: HeldTensor, planned: PlannedTensor | None = None) -> int:
         """A tensor whose bytes are in a `.ptd`: used where they are, or to begin with in planned memory."""
-        others = self.builder.data.external.setdefault(tag, {})
+        others = self.builder.data.external_constants.setdefault(tag, {})
         if not _are_same(others.setdefault(stored.name, stored.tensor), stored.tensor):
             raise LoweringError(
                 f"method {self.method_name!r}: its weight {stored.name!r} is another one than an earlier method's of"
@@ -176,7 +167,11 @@ class _MethodEmitter(GraphEmitter):
         outputs: list[int] = []
         for output in self.signature.outputs:
             index = self.index(output)
-            if self.builder.table.is_tensor(index) and self._needs_copy(output, index, outputs):
+            if (
+                isinstance(output, Node)
+                and self.builder.table.is_tensor(index)
+                and self._needs_copy(output, index, outputs)
+            ):
                 index = self._copy(output, index)
             outputs.append(index)
         return outputs
@@ -190,12 +185,12 @@ class _MethodEmitter(GraphEmitter):
             return False
         if self.builder.table.root(index) in self.pinned:
             return True
-        return not self.method_options.alloc_graph_output and (output not in self.options.unplanned or index in others)
+        return not self.planning.alloc_graph_output and (output not in self.options.unplanned or index in others)
 
     def _copy(self, node: Node, index: int) -> int:
         table = self.builder.table
         spec = table.specs[index]
-        planned = PlannedTensor(spec.nbytes) if self.method_options.alloc_graph_output else None
+        planned = PlannedTensor(spec.nbytes) if self.planning.alloc_graph_output else None
         copy = table.tensor(spec, planned)
         self.builder.node = node
         self.builder.clone(index, copy)
@@ -228,7 +223,7 @@ def any_byte(data: memoryview) -> bool:
     return bool(data) and bool(torch.frombuffer(data, dtype=torch.uint8).any())
 
 
-def _plain_input(node: Node, value: Any) -> Value:
+def _plain_input(node: Node, value: object) -> Value:
     """An input that is not a tensor: at run time it must have this very value."""
     if value is None:
         return Null()

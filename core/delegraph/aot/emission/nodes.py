@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
+from torch.fx.node import Argument
 
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate
 from delegraph.aot.edge import dim_order_ops  # noqa: F401 - registers them
@@ -19,6 +20,7 @@ from delegraph.aot.emission.symbolic_scalars import PRIM_OPERATORS, compose
 from delegraph.aot.emission.values import ArgumentType, PlannedTensor, argument_types
 from delegraph.aot.graph.bodies import output_producer, referenced
 from delegraph.aot.graph.devices import device_of
+from delegraph.aot.graph.fake_values import several
 from delegraph.aot.graph.memory_use import MemoryUse, memory_use, part_of, piece_offsets
 from delegraph.aot.graph.mutating_calls import auto_functionalized, called_operator, changed_arguments, first_copy
 from delegraph.aot.graph.out_variants import OutVariant, gives_scalar, operator_of, out_variant
@@ -78,7 +80,7 @@ class GraphEmitter:
         self.pinned: set[int] = set()
         """Values whose memory is overwritten at the end: states, and inputs that are written back."""
 
-    def run(self, roots: Sequence[Any]) -> None:
+    def run(self, roots: Sequence[object]) -> None:
         """Emit the nodes that `roots` need."""
         graph = self.module.graph
         live = live_nodes(graph, roots)
@@ -88,11 +90,11 @@ class GraphEmitter:
                 self._emit(node)
         self.builder.node = None
 
-    def value(self, node: Any) -> NodeValue:
+    def value(self, node: object) -> NodeValue:
         """The value of `node`, or of a plain value."""
         return self.values[node] if isinstance(node, Node) else self.builder.constant(node)
 
-    def index(self, node: Any) -> int:
+    def index(self, node: object) -> int:
         """The value of `node`, which is a single one."""
         value = self.value(node)
         assert isinstance(value, int)
@@ -175,7 +177,7 @@ class GraphEmitter:
         emitted: tuple[Any, ...] = (*(results or (self.builder.constant(None),)), *copies.values())
         return emitted
 
-    def _copied(self, node: Node, position: int, argument: Any) -> NodeValue:
+    def _copied(self, node: Node, position: int, argument: Argument) -> NodeValue:
         """Copies, in memory of their own, of an argument: of a tensor, of a list of tensors, or None.
 
         A tensor that is changed in place is not copied.
@@ -187,11 +189,11 @@ class GraphEmitter:
             return self.index(argument)
         if not isinstance(argument, Node):
             return tuple(
-                self._clone(node, position, leaf, source) for leaf, source in zip(value, argument, strict=True)
+                self._clone(node, position, leaf, source) for leaf, source in zip(value, several(argument), strict=True)
             )
         return self._clone(node, position, value, argument)
 
-    def _clone(self, node: Node, position: int, value: torch.Tensor, source: Node) -> int:
+    def _clone(self, node: Node, position: int, value: torch.Tensor, source: Argument) -> int:
         copy = self.result(node, position, value)
         self.builder.clone(self.index(source), copy)
         return copy
@@ -295,8 +297,9 @@ class GraphEmitter:
         self.builder.delegate(lowered, [*args, *outs])
         return outs
 
-    def body(self, reference: Any) -> GraphEmitter:
+    def body(self, reference: Argument) -> GraphEmitter:
         """An emitter for the body that a get_attr node refers to."""
+        assert isinstance(reference, Node)
         module = referenced(self.module, reference)
         assert isinstance(module, GraphModule)
         # nodes of a body are no outputs of the method: all of them get planned memory
@@ -306,12 +309,13 @@ class GraphEmitter:
 
     # ---- tensors ---------------------------------------------------------------------------------------
 
-    def result(self, node: Node, position: int, value: Any, dynamic: bool = False) -> int:
+    def result(self, node: Node, position: int, value: torch.Tensor | complex | None, dynamic: bool = False) -> int:
         """The tensor (or scalar) for the result of `node` at `position`: new, or the one it is to be written to."""
         known = self.destinations.get((node, position))
         if known is not None:
             return known
         if (node, position) in self.parts:
+            assert isinstance(value, torch.Tensor)
             whole, offset = self.parts[node, position]  # decided by `PartElision`: written there straight away
             return self.builder.table.alias(self._spec(node, value), self._home(whole), offset)
         if value is None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -22,14 +21,14 @@ from delegraph.aot.checks.kernels import check_kernels, operators_by_library
 from delegraph.aot.checks.memory_ids import check_memory_ids
 from delegraph.aot.checks.out_variants import check_out_variants
 from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.aot.delegation.external_constants import tag_constants
 from delegraph.aot.delegation.kept_state import changed_buffers
 from delegraph.aot.delegation.propagate_device import PropagateDevicePass
 from delegraph.aot.emission.container_metadata import dump_spec
-from delegraph.aot.emission.external_constants import tags_of_weights
 from delegraph.aot.emission.hierarchy import check_patterns
 from delegraph.aot.emission.instructions import ProgramData
 from delegraph.aot.emission.memory import MemoryReport, SharedMemory, load_planner, plan_memory, shared_memory
-from delegraph.aot.emission.method import EmittedMethod, MethodOptions, emit_method
+from delegraph.aot.emission.method import EmittedMethod, emit_method
 from delegraph.aot.emission.training import training_methods
 from delegraph.aot.emission.values import MethodValues
 from delegraph.aot.graph.edit import copy_program
@@ -69,14 +68,15 @@ __all__ = [
 class EmissionRequest:
     """The caller's wishes for emission, every name in them looked up.
 
-    `planners` are by method. `operators` maps the device's kernel libraries to the operators that they have; None: it
-    is not to be checked.
+    `planning` and `planners` are by method. `operators` maps the device's kernel libraries to the operators that they
+    have; None: it is not to be checked.
     """
 
     config: ExecutorchBackendConfig
+    planning: Mapping[str, MemoryPlanningPass]
     planners: Mapping[str, MemoryPlanner]
     operators: Mapping[str, frozenset[str]] | None
-    constant_methods: Mapping[str, Any]
+    constant_methods: Mapping[str, object]
     plugins: PluginRegistry
 
 
@@ -103,7 +103,7 @@ class PlannedProgram:
 def make_request(
     methods: Sequence[str],
     config: ExecutorchBackendConfig,
-    constant_methods: Mapping[str, Any],
+    constant_methods: Mapping[str, object],
     plugins: PluginRegistry,
 ) -> EmissionRequest:
     """Look up whatever `config` names; `methods` are the names of all methods that have a graph.
@@ -111,38 +111,34 @@ def make_request(
     Raises `LoweringError`, `PluginError` for a name that nobody offers, `InvalidArgument` for an alignment.
     """
     check_config(config, methods, constant_methods)
+    planning = {method: config.memory_planning(method) for method in methods}
     return EmissionRequest(
         config,
-        {method: load_planner(config.memory_planning(method).planner, plugins) for method in methods},
+        planning,
+        {method: load_planner(own.planner, plugins) for method, own in planning.items()},
         operators_by_library(config.kernels, plugins) if config.check_kernels else None,
         constant_methods,
         plugins,
     )
 
 
-def prepare(programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig) -> list[MethodGraph]:
+def prepare(programs: Mapping[str, ExportedProgram], request: EmissionRequest) -> list[MethodGraph]:
     """The methods after the passes that `built_in_passes` lists, their signatures resolved."""
-    shared = _shared_states(programs, config)
-    return [
-        _after_built_in_passes(name, program, built_in_passes(config, name, program), shared)
-        for name, program in programs.items()
-    ]
+    shared = _shared_states(programs, request)
+    return [_after_built_in_passes(name, program, request, shared) for name, program in programs.items()]
 
 
-def _shared_states(programs: Mapping[str, ExportedProgram], config: ExecutorchBackendConfig) -> set[str]:
+def _shared_states(programs: Mapping[str, ExportedProgram], request: EmissionRequest) -> set[str]:
     """The buffers that some method changes, by name, where methods share them: no method may hold a copy."""
-    sharing = [program for name, program in programs.items() if config.memory_planning(name).share_mutable_buffers]
+    sharing = [program for name, program in programs.items() if request.planning[name].share_mutable_buffers]
     return set[str]().union(*map(changed_buffers, sharing))
 
 
-def built_in_passes(
-    config: ExecutorchBackendConfig, method: str, program: ExportedProgram
-) -> tuple[ExportedProgramPassBase, ...]:
+def built_in_passes(request: EmissionRequest, method: str) -> tuple[ExportedProgramPassBase, ...]:
     """The passes over the program of `method` before it is emitted, in order."""
-    tag = tags_of_weights(config, ResolvedSignature.of(program))
-    folding = (ConstantFolding(external_tag=tag),) if config.do_const_prop else ()
-    planning = config.memory_planning(method)
-    views = ViewElision(planning.alloc_graph_input, planning.alloc_graph_output, tag)
+    config, planning = request.config, request.planning[method]
+    folding = (ConstantFolding(),) if config.do_const_prop else ()
+    views = ViewElision(planning.alloc_graph_input, planning.alloc_graph_output)
     parts = PartElision(planning.alloc_graph_input, planning.alloc_graph_output, _largest_alignment(planning))
     elided = (views, parts) if config.remove_view_copy else ()
     devices = PropagateDevicePass(*config.skipped_copies(method), config.enable_non_cpu_memory_planning)
@@ -157,16 +153,17 @@ def _largest_alignment(planning: MemoryPlanningPass) -> int:
 
 
 def _after_built_in_passes(
-    name: str, program: ExportedProgram, passes: Sequence[ExportedProgramPassBase], shared: Collection[str]
+    name: str, program: ExportedProgram, request: EmissionRequest, shared: Collection[str]
 ) -> MethodGraph:
     """One copy for all passes: they edit it in turn, and trust each other. `shared` are states of all methods."""
     MethodGraph.of_program(name, program)  # refuses what no program file can hold
     program = copy_program(program)
     clear_memory_use(program.graph_module)
+    tag_constants(program, request.config)
     for node, tensor in ResolvedSignature.of(program).constants.items():
         if tensor.name in shared:
             node.meta[SHARED_STATE] = True
-    for built_in in passes:
+    for built_in in built_in_passes(request, name):
         program = built_in(program).exported_program
     return MethodGraph.of_program(name, program)
 
@@ -180,7 +177,7 @@ def check_emittable(methods: Sequence[MethodGraph]) -> None:
 def emit(methods: Sequence[MethodGraph], request: EmissionRequest) -> EmittedProgram:
     """The methods' values and instructions. Raises `UnboundedDimension`, `UnsupportedOperator`, `LoweringError`."""
     data = ProgramData()
-    emitted = tuple(emit_method(method, data, _method_options(method, request.config)) for method in methods)
+    emitted = tuple(emit_method(method, data, request.config, request.planning[method.name]) for method in methods)
     constant_methods = {**training_methods(methods), **request.constant_methods}.items()
     return EmittedProgram(emitted, tuple(_constant_method(name, value, data) for name, value in constant_methods), data)
 
@@ -193,7 +190,7 @@ def check_runnable(program: EmittedProgram, request: EmissionRequest) -> None:
 
 def plan(program: EmittedProgram, request: EmissionRequest) -> PlannedProgram:
     """A place for each tensor. Raises `PluginError` if the planner's answer is unsound."""
-    planning = {method.name: request.config.memory_planning(method.name) for method in program.methods}
+    planning = request.planning
     hierarchies = {name: plan.hierarchy for name, plan in planning.items()}
     for hierarchy in hierarchies.values():
         if hierarchy is not None:
@@ -233,20 +230,7 @@ def _shared_buffers(
     return SharedBuffers(shared.memory_id if shared.offsets else 0, frozenset(method.name for method in sharing))
 
 
-def _method_options(method: MethodGraph, config: ExecutorchBackendConfig) -> MethodOptions:
-    planning = config.memory_planning(method.name)
-    return MethodOptions(
-        alloc_graph_input=planning.alloc_graph_input,
-        alloc_graph_output=planning.alloc_graph_output,
-        alloc_mutable_buffers=planning.alloc_mutable_buffers,
-        share_mutable_buffers=planning.share_mutable_buffers,
-        emit_mutable_buffer_names=config.emit_mutable_buffer_names,
-        enable_non_cpu_memory_planning=config.enable_non_cpu_memory_planning,
-        external_tag=tags_of_weights(config, method.signature),
-    )
-
-
-def _constant_method(name: str, value: Any, data: ProgramData) -> ExecutionPlan:
+def _constant_method(name: str, value: object, data: ProgramData) -> ExecutionPlan:
     """A method without instructions whose outputs are values of the file."""
     leaves, spec = pytree.tree_flatten(value)
     table = MethodValues()
@@ -262,7 +246,7 @@ def _constant_method(name: str, value: Any, data: ProgramData) -> ExecutionPlan:
     )
 
 
-def _constant_output(leaf: Any, table: MethodValues, data: ProgramData) -> int:
+def _constant_output(leaf: object, table: MethodValues, data: ProgramData) -> int:
     if not isinstance(leaf, torch.Tensor):
         return table.scalar(leaf)
     spec = spec_of_tensor(leaf)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import torch
 
 __all__ = ["PRIM_OPERATORS", "ScalarBuilder", "compose"]
 
-PRIM_OPERATORS: Final[dict[Any, str]] = {
+PRIM_OPERATORS: Final[dict[object, str]] = {
     operator.add: "add",
     operator.sub: "sub",
     operator.mul: "mul",
@@ -44,11 +44,11 @@ PRIM_OPERATORS: Final[dict[Any, str]] = {
 class ScalarBuilder(Protocol):
     """Emits one prim call on value indices, or gives the index of a constant."""
 
-    def prim(self, name: str, args: Sequence[int], like: Any) -> int: ...
-    def constant(self, value: Any) -> int: ...
+    def prim(self, name: str, args: Sequence[int], like: object) -> int: ...
+    def constant(self, value: object) -> int: ...
 
 
-def compose(target: Any, args: Sequence[Any], build: ScalarBuilder, operands: Sequence[int]) -> int | None:
+def compose(target: object, args: Sequence[object], build: ScalarBuilder, operands: Sequence[int]) -> int | None:
     """The index of `target`'s result, made of several calls, or None if it is not known.
 
     `args` are the node's arguments (a constant exponent decides), `operands` their value indices.
@@ -57,36 +57,36 @@ def compose(target: Any, args: Sequence[Any], build: ScalarBuilder, operands: Se
     return None if recipe is None else recipe(build, operands, args)
 
 
-_Recipe = Callable[[ScalarBuilder, Sequence[int], Sequence[Any]], "int | None"]
+_Recipe = Callable[[ScalarBuilder, Sequence[int], Sequence[object]], "int | None"]
 
 
-def _ne(build: ScalarBuilder, operands: Sequence[int], _: Sequence[Any]) -> int:
+def _ne(build: ScalarBuilder, operands: Sequence[int], _: Sequence[object]) -> int:
     return build.prim("sym_not", [build.prim("eq", operands, True)], True)
 
 
-def _abs(build: ScalarBuilder, operands: Sequence[int], _: Sequence[Any]) -> int:
+def _abs(build: ScalarBuilder, operands: Sequence[int], _: Sequence[object]) -> int:
     return build.prim("sym_max", [operands[0], build.prim("neg", operands, 0)], 0)
 
 
-def _and(build: ScalarBuilder, operands: Sequence[int], _: Sequence[Any]) -> int:
+def _and(build: ScalarBuilder, operands: Sequence[int], _: Sequence[object]) -> int:
     return build.prim("sym_ite", [operands[0], operands[1], build.constant(False)], True)
 
 
-def _or(build: ScalarBuilder, operands: Sequence[int], _: Sequence[Any]) -> int:
+def _or(build: ScalarBuilder, operands: Sequence[int], _: Sequence[object]) -> int:
     return build.prim("sym_ite", [operands[0], build.constant(True), operands[1]], True)
 
 
-def _floor(build: ScalarBuilder, operands: Sequence[int], _: Sequence[Any]) -> int:
+def _floor(build: ScalarBuilder, operands: Sequence[int], _: Sequence[object]) -> int:
     return build.prim("sym_int", [build.prim("floordiv", [operands[0], build.constant(1.0)], 0.0)], 0)
 
 
-def _mod(build: ScalarBuilder, operands: Sequence[int], _: Sequence[Any]) -> int:
+def _mod(build: ScalarBuilder, operands: Sequence[int], _: Sequence[object]) -> int:
     """Python's: the runtime's `mod` has the dividend's sign, so a - floor(a / b) * b."""
     product = build.prim("mul", [build.prim("floordiv", operands, 0), operands[1]], 0)
     return build.prim("sub", [operands[0], product], 0)
 
 
-def _power(build: ScalarBuilder, operands: Sequence[int], args: Sequence[Any]) -> int | None:
+def _power(build: ScalarBuilder, operands: Sequence[int], args: Sequence[object]) -> int | None:
     if not isinstance(args[1], int) or args[1] < 1:
         return None
     result = operands[0]
@@ -95,14 +95,14 @@ def _power(build: ScalarBuilder, operands: Sequence[int], args: Sequence[Any]) -
     return result
 
 
-def _sum(build: ScalarBuilder, operands: Sequence[int], _: Sequence[Any]) -> int:
+def _sum(build: ScalarBuilder, operands: Sequence[int], _: Sequence[object]) -> int:
     result = operands[0]
     for operand in operands[1:]:
         result = build.prim("add", [result, operand], 0)
     return result
 
 
-_COMPOSED: Final[dict[Any, _Recipe]] = {
+_COMPOSED: Final[dict[object, _Recipe]] = {
     operator.ne: _ne,
     operator.abs: _abs,
     abs: _abs,

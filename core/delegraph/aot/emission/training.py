@@ -11,16 +11,15 @@ The names are ExecuTorch's (`exir/emit/_emit_program.py`), by which its `Trainin
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from delegraph.aot.graph.signature import MethodGraph
 
 __all__ = ["training_methods"]
 
 
-def training_methods(methods: Iterable[MethodGraph]) -> dict[str, Any]:
+def training_methods(methods: Iterable[MethodGraph]) -> dict[str, object]:
     """Constant methods, by name, for those of `methods` that compute gradients of weights."""
-    constants: dict[str, Any] = {}
+    constants: dict[str, object] = {}
     for method in methods:
         signature = method.signature
         if signature.trained:

@@ -67,7 +67,7 @@ class ArgumentType:
     element_is_optional: bool
     length: int | None
     has_default: bool
-    default: Any
+    default: object
     is_out: bool
 
 
@@ -98,7 +98,7 @@ def _argument_type(argument: torch.Argument) -> ArgumentType:
     )
 
 
-Lookup: TypeAlias = Callable[[Any], "int | tuple[int, ...]"]
+Lookup: TypeAlias = Callable[[torch.fx.Node], "int | tuple[int, ...]"]
 """The value index (or indices) that a graph node became."""
 
 
@@ -129,7 +129,7 @@ class MethodValues:
             index = self._shared[key] = self.add(value)
         return index
 
-    def scalar(self, value: Any, kind: str = "number") -> int:
+    def scalar(self, value: object, kind: str = "number") -> int:
         """The index of a constant scalar; of the type that the schema's `kind` asks for."""
         if value is None:
             return self.share(None, Null())
@@ -145,7 +145,7 @@ class MethodValues:
             return self.share((str, value), String(value))
         return self.scalar(_code_of(value))
 
-    def variable(self, like: Any) -> int:
+    def variable(self, like: object) -> int:
         """A scalar that an instruction will write, of the type of `like` (a symbolic or plain scalar)."""
         if isinstance(like, (torch.SymBool, bool)):
             return self.add(Bool(False))
@@ -216,7 +216,7 @@ class MethodValues:
 
     # ---- arguments -------------------------------------------------------------------------------------
 
-    def argument(self, value: Any, kind: ArgumentType, lookup: Lookup) -> int:
+    def argument(self, value: object, kind: ArgumentType, lookup: Lookup) -> int:
         """The index of an operator's argument. Raises `LoweringError` for one that a program cannot hold."""
         if isinstance(value, torch.fx.Node):
             emitted = lookup(value)
@@ -244,7 +244,7 @@ class MethodValues:
         numbers = tuple(map(float, items))
         return self.share(("doubles", struct.pack(f"<{len(numbers)}d", *numbers)), DoubleList(numbers))
 
-    def one(self, item: Any, lookup: Lookup) -> int:
+    def one(self, item: object, lookup: Lookup) -> int:
         """The index of a list's item."""
         if not isinstance(item, torch.fx.Node):
             return self.scalar(item)
@@ -261,19 +261,20 @@ class MethodValues:
         return self.share(("tensors", tuple(indices)), TensorList(tuple(indices)))
 
 
-def _holds_ints(items: Sequence[Any], kind: str) -> bool:
+def _holds_ints(items: Sequence[object], kind: str) -> bool:
     if kind == "number":
         return all(isinstance(item, int) and not isinstance(item, bool) for item in items)
     return kind == "int"
 
 
-def _code_of(value: Any) -> int:
+def _code_of(value: object) -> int:
     """The code of a dtype, layout or memory format."""
     if isinstance(value, torch.dtype):
         return int(scalar_type_of(value))
-    codes: dict[Any, int] = {**LAYOUT_CODES, **MEMORY_FORMAT_CODES}
-    if isinstance(value, (torch.layout, torch.memory_format)) and value in codes:
-        return codes[value]
+    if isinstance(value, torch.layout) and value in LAYOUT_CODES:
+        return LAYOUT_CODES[value]
+    if isinstance(value, torch.memory_format) and value in MEMORY_FORMAT_CODES:
+        return MEMORY_FORMAT_CODES[value]
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         raise LoweringError(f"the symbolic value {value} is an argument, but no node of the graph computes it")
     raise LoweringError(f"a program cannot hold {value!r} ({type(value).__name__}) as an argument")

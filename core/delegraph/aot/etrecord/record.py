@@ -77,11 +77,11 @@ class ETRecord:
         export_graph_id: int | None = None,
         edge_dialect_program: ExportedProgram | dict[str, ExportedProgram] | None = None,
         graph_map: dict[str, ExportedProgram] | None = None,
-        _debug_handle_map: Mapping[str, Any] | None = None,
-        _delegate_map: Mapping[str, Any] | None = None,
-        _instruction_id_to_num_outs_map: Mapping[str, Any] | None = None,
-        _reference_outputs: dict[str, list[Any]] | None = None,
-        _representative_inputs: Any = None,
+        _debug_handle_map: Mapping[str, object] | None = None,
+        _delegate_map: Mapping[str, object] | None = None,
+        _instruction_id_to_num_outs_map: Mapping[str, object] | None = None,
+        _reference_outputs: dict[str, list[object]] | None = None,
+        _representative_inputs: object = None,
     ) -> None:
         self.exported_program = exported_program
         self.export_graph_id = export_graph_id
@@ -134,7 +134,7 @@ class ETRecord:
         }
         self._instruction_id_to_num_outs_map = executorch_program.instruction_id_to_num_outs_map
 
-    def add_extra_export_modules(self, extra_recorded_export_modules: Mapping[str, Any]) -> None:
+    def add_extra_export_modules(self, extra_recorded_export_modules: Mapping[str, object]) -> None:
         """Add further programs: exported ones or managers, by a name of the caller's. Raises `ETRecordError`."""
         if self.graph_map is None:
             self.graph_map = {}
@@ -145,7 +145,7 @@ class ETRecord:
                 {f"{name}/{method}": program for method, program in _programs_by_method(module).items()}
             )
 
-    def update_representative_inputs(self, representative_inputs: Any) -> None:
+    def update_representative_inputs(self, representative_inputs: object) -> None:
         """Set the inputs on which an Inspector runs the model: a list, or a `BundledProgram`'s first case."""
         if hasattr(representative_inputs, "method_test_suites"):
             representative_inputs = _get_representative_inputs(representative_inputs)
@@ -216,7 +216,7 @@ def generate_etrecord(
     edge_dialect_program: _EdgePrograms,
     executorch_program: Any,
     exported_program: ExportedProgram | Mapping[str, ExportedProgram] | None = None,
-    extra_recorded_export_modules: Mapping[str, Any] | None = None,
+    extra_recorded_export_modules: Mapping[str, object] | None = None,
 ) -> None:
     """Write the ETRecord of a lowering: what `to_edge` gave (a deepcopy, before delegation), what `to_executorch` gave.
 
@@ -274,7 +274,7 @@ def _program(files: Mapping[str, bytes], name: str) -> ExportedProgram:
     return deserialize_exported_program(SerializedExportedProgram(*(files[name + suffix] for suffix in _SUFFIXES)))
 
 
-def _tensors(name: str, data: bytes) -> Any:
+def _tensors(name: str, data: bytes) -> object:
     try:
         return torch.load(io.BytesIO(data), weights_only=True)
     except Exception as error:
@@ -291,7 +291,7 @@ def _programs_by_method(module: Any) -> dict[str, ExportedProgram]:
     return {method: module.exported_program(method) for method in sorted(module.methods)}
 
 
-def _get_reference_outputs(bundled_program: Any) -> dict[str, list[Any]]:
+def _get_reference_outputs(bundled_program: Any) -> dict[str, list[object]]:
     """The expected outputs of each case, by method. Raises `ValueError` for a case without."""
     for suite in bundled_program.method_test_suites:
         if not all(case.expected_outputs for case in suite.test_cases):
@@ -302,7 +302,7 @@ def _get_reference_outputs(bundled_program: Any) -> dict[str, list[Any]]:
     }
 
 
-def _get_representative_inputs(bundled_program: Any) -> Any:
+def _get_representative_inputs(bundled_program: Any) -> object:
     """The inputs of the first case of `forward`; None without such a method. Raises `ValueError` without a case."""
     for suite in bundled_program.method_test_suites:
         if suite.method_name == "forward":

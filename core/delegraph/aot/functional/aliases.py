@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import torch
 from torch._ops import OpOverload
@@ -14,6 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.functional.decompose import is_composite
+from delegraph.aot.graph.fake_values import fake_tensor, fake_values
 
 __all__ = ["gives_alias", "is_same_tensor", "viewed_argument"]
 
@@ -38,7 +38,7 @@ def viewed_argument(node: Node) -> Node | None:
     if op.is_view and not is_composite(op):
         return source
     first = next(iter(pytree.tree_leaves(_again(node))), None)
-    return source if isinstance(first, torch.Tensor) and _storage(first) == _storage(source.meta["val"]) else None
+    return source if isinstance(first, torch.Tensor) and _storage(first) == _storage(fake_tensor(source)) else None
 
 
 def is_same_tensor(node: Node, source: Node) -> bool:
@@ -51,11 +51,12 @@ def is_same_tensor(node: Node, source: Node) -> bool:
     return isinstance(new, torch.Tensor) and new is old
 
 
-def _again(node: Node) -> Any:
+def _again(node: Node) -> object:
     """The result of the call on its arguments' fake values."""
     assert isinstance(node.target, OpOverload)
-    args, kwargs = pytree.tree_map_only(Node, lambda n: n.meta["val"], (node.args, node.kwargs))
-    return node.target(*args, **kwargs)
+    args, kwargs = fake_values((node.args, node.kwargs))
+    result: object = node.target(*args, **kwargs)
+    return result
 
 
 def _may_alias(op: OpOverload) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch._higher_order_ops.auto_functionalize import (
@@ -19,8 +19,11 @@ from torch._higher_order_ops.auto_functionalize import (
     get_mutable_args,
     read_view_information_from_args,
 )
+from torch._ops import OpOverload
 from torch.fx import Node
+from torch.fx.node import Argument
 
+from delegraph.aot.graph.fake_values import Args, Kwargs, fake_tensor
 from delegraph.aot.graph.mutating_calls import auto_functionalized, first_copy, may_share_memory
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import LoweringError
@@ -29,18 +32,21 @@ __all__ = ["auto_functionalized_v2", "call_on_bases"]
 
 aten = torch.ops.aten
 
-Emit = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
+Emit: TypeAlias = Callable[[Callable[..., object], Args, Kwargs], Node]
 """(function, args, kwargs) -> the new node."""
 
 
-def call_on_bases(node: Node, emit: Emit, element: Callable[[Any, int], Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def call_on_bases(
+    node: Node, emit: Emit, element: Callable[[Argument, int], Argument], kwargs: Kwargs
+) -> list[Argument]:
     """Emit the call of `node` on up-to-date `kwargs`; its results (or None), then the new values of the base tensors.
 
     `element` gives an element of a node's tuple. Raises `LoweringError` where two arguments show the same memory.
     """
-    op: Any = node.args[0]
+    op, all_bases = node.args[0], kwargs["_all_bases"]
+    assert isinstance(op, OpOverload) and isinstance(all_bases, (list, tuple))
     rest = {name: value for name, value in kwargs.items() if name not in ("_all_bases", "_only_clone_these_bases")}
-    bases = list(kwargs["_all_bases"])
+    bases = list(all_bases)
     info = read_view_information_from_args(*get_mutable_args(op), rest, bases)
     views = {name: _each(lambda view: _view(emit, bases[view.base_index], view), of) for name, of in info.items()}
     _check_apart(node, info, views)
@@ -56,14 +62,14 @@ def call_on_bases(node: Node, emit: Emit, element: Callable[[Any, int], Any], kw
     return [*(element(call, i) if op._schema.returns else None for i in range(start)), *bases]
 
 
-def _each(make: Callable[[Any], Any], of: Any) -> Any:
+def _each(make: Callable[[Any], Argument], of: object) -> Argument:
     """One or several views, or None."""
     if isinstance(of, list):
         return [_each(make, item) for item in of]
     return None if of is None else make(of)
 
 
-def _view(emit: Emit, base: Any, view: Any) -> Any:
+def _view(emit: Emit, base: Argument, view: object) -> Argument:
     if isinstance(view, SliceViewInfo):
         return emit(aten.slice.Tensor, (base, view.dim, view.start, view.end), {})
     if isinstance(view, AsStridedViewInfo):
@@ -71,7 +77,7 @@ def _view(emit: Emit, base: Any, view: Any) -> Any:
     return base
 
 
-def _put_back(emit: Emit, base: Any, new: Any, view: Any) -> Any:
+def _put_back(emit: Emit, base: Argument, new: Argument, view: object) -> Argument:
     if isinstance(view, SliceViewInfo):
         return emit(aten.slice_scatter.default, (base, new, view.dim, view.start, view.end), {})
     if isinstance(view, AsStridedViewInfo):
@@ -79,13 +85,14 @@ def _put_back(emit: Emit, base: Any, new: Any, view: Any) -> Any:
     return new
 
 
-def _check_apart(call: Node, info: Mapping[str, Any], views: Mapping[str, Any]) -> None:
-    shown: list[tuple[str, int, Any]] = []
+def _check_apart(call: Node, info: Mapping[str, Any], views: Kwargs) -> None:
+    shown: list[tuple[str, int, Argument]] = []
     for name, of in info.items():
-        several = zip(of, views[name], strict=True) if isinstance(of, list) else [(of, views[name])]
+        shows = views[name]
+        several = zip(of, shows, strict=True) if isinstance(shows, list) else [(of, shows)]
         shown += [(name, view.base_index, node) for view, node in several if view is not None]
     for (name, base, left), (other_name, other_base, right) in combinations(shown, 2):
-        if base == other_base and may_share_memory(left.meta["val"], right.meta["val"]):
+        if base == other_base and may_share_memory(fake_tensor(left), fake_tensor(right)):
             raise LoweringError(
                 f"{call.args[0]} changes {name} and {other_name}, which show the same memory; give it a copy of one",
                 node=call.name,

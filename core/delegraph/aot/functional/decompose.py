@@ -6,10 +6,10 @@ traced alone, on fake tensors, and the little graph (a *template*) is inlined wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
@@ -26,6 +26,7 @@ from delegraph.aot.functional.index_writes import index_add, index_copy
 from delegraph.aot.functional.roll import roll
 from delegraph.aot.functional.trilinear import trilinear
 from delegraph.aot.functional.upsampling import UPSAMPLING
+from delegraph.aot.graph.fake_values import Args, Kwargs
 
 aten = torch.ops.aten
 
@@ -39,7 +40,7 @@ Keep: TypeAlias = Mapping[OpOverload, NodeFilter | None]
 _NEVER = frozenset({"aten::sym_size", "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset"})
 
 
-_OUR_OWN: Final[dict[OpOverload, Callable[..., Any]]] = {
+_OUR_OWN: Final[dict[OpOverload, Callable[..., object]]] = {
     aten._trilinear.default: trilinear,
     aten.index_add.default: index_add,
     aten.index_copy.default: index_copy,
@@ -54,7 +55,7 @@ _MADE_FUNCTIONAL: Final = {aten.index_add_.default, aten.index_copy_.default}
 
 
 @cache
-def core_aten_table() -> dict[OpOverload, Callable[..., Any]]:
+def core_aten_table() -> dict[OpOverload, Callable[..., object]]:
     """torch's default decompositions to core ATen, `linalg_vector_norm` as ExecuTorch adds it, and our own."""
     table = dict(torch.export.default_decompositions().items())
     extra = torch._decomp.get_decompositions([torch.ops.aten.linalg_vector_norm.default])
@@ -100,7 +101,7 @@ class Decompositions:
         return accepts is not None and is_composite(op) and not accepts(node)
 
     def template(
-        self, op: OpOverload, args: Any, kwargs: Any, functional: Callable[[GraphModule], GraphModule]
+        self, op: OpOverload, args: Args, kwargs: Kwargs, functional: Callable[[GraphModule], GraphModule]
     ) -> tuple[GraphModule, list[int]]:
         """The graph for a call with these values (fake tensors, SymInts, plain values), and the positions of its
         inputs among the flattened arguments. `functional` rids a graph that was traced of its in-place calls."""
@@ -112,10 +113,12 @@ class Decompositions:
             template = self._templates[key] = functional(self._trace(op, flat, spec, inputs))
         return template, inputs
 
-    def _trace(self, op: OpOverload, flat: list[Any], spec: pytree.TreeSpec, inputs: list[int]) -> GraphModule:
-        form = _OUR_OWN.get(op, op)  # called itself: torch's for Python's dispatcher would come before the table
+    def _trace(self, op: OpOverload, flat: list[object], spec: pytree.TreeSpec, inputs: list[int]) -> GraphModule:
+        form: Callable[..., object] = _OUR_OWN.get(
+            op, op
+        )  # called itself: torch's for Python's dispatcher would come before the table
 
-        def call(*values: Any) -> Any:
+        def call(*values: object) -> object:
             filled = list(flat)
             for position, value in zip(inputs, values, strict=True):
                 filled[position] = value
@@ -147,14 +150,14 @@ def _without_mkldnn() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(enabled)
 
 
-def fresh(value: Any) -> Any:
+def fresh(value: object) -> object:
     """A tensor like `value` for a tracer, which tells its inputs apart by identity; other values as they are."""
     if not isinstance(value, torch.Tensor):
         return value
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
 
 
-def _signature(value: Any) -> object:
+def _signature(value: object) -> object:
     """The key of a template: everything that it depends on, which is all but the identity of tensors."""
     if isinstance(value, FakeTensor):
         return ("tensor", _ints(value.shape), _ints(value.stride()), value.dtype, value.device)
@@ -163,5 +166,5 @@ def _signature(value: Any) -> object:
     return (type(value), repr(value) if isinstance(value, float | complex) else value)  # 0.0 == -0.0
 
 
-def _ints(sizes: Any) -> tuple[object, ...]:
+def _ints(sizes: Sequence[int | torch.SymInt]) -> tuple[object, ...]:
     return tuple(size if isinstance(size, int) else str(size.node.expr) for size in sizes)

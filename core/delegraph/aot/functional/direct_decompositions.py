@@ -12,7 +12,10 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch._ops import OpOverload
+from torch.fx import Node
+from torch.fx.node import Argument
 
+from delegraph.aot.graph.fake_values import Args, Kwargs
 from delegraph.aot.graph.windows import per_dim
 
 __all__ = ["DIRECT_DECOMPOSITIONS"]
@@ -23,16 +26,17 @@ aten = torch.ops.aten
 class Emit(Protocol):
     """Adds a call to the graph; `val` is its fake value where that is known already."""
 
-    def __call__(self, target: Callable[..., Any], args: Any, kwargs: Any, val: Any = None) -> Any: ...
+    def __call__(self, target: Callable[..., object], args: Args, kwargs: Kwargs, val: object = None, /) -> Node: ...
 
 
-DirectDecomposition: TypeAlias = Callable[[Emit, Sequence[Any], Any], Any]
+DirectDecomposition: TypeAlias = Callable[[Emit, Args, object], Argument]
 """(emit, all arguments in schema order, the fake result) -> the result's graph value, or None."""
 
 
 def _convolution(dims: int) -> DirectDecomposition:
-    def form(emit: Emit, arguments: Sequence[Any], val: Any) -> Any:
+    def form(emit: Emit, arguments: Sequence[Any], val: object) -> Argument:
         x, weight, bias, stride, padding, dilation, groups = arguments
+        assert isinstance(val, torch.Tensor)
         if len(val.shape) != dims + 2:  # unbatched
             return None
         lists = [per_dim(value, dims) for value in (stride, padding, dilation)]
@@ -41,10 +45,11 @@ def _convolution(dims: int) -> DirectDecomposition:
     return form
 
 
-def _batch_norm(emit: Emit, arguments: Sequence[Any], val: Any) -> Any:
+def _batch_norm(emit: Emit, arguments: Args, val: object) -> Argument:
     x, weight, bias, mean, var, training, momentum, eps, _ = arguments
     if training or mean is None or var is None:
         return None
+    assert isinstance(val, torch.Tensor)
     no_statistics = val.new_empty(0)
     outputs = emit(
         aten._native_batch_norm_legit_no_training.default,
@@ -55,23 +60,23 @@ def _batch_norm(emit: Emit, arguments: Sequence[Any], val: Any) -> Any:
     return emit(operator.getitem, (outputs, 0), {}, val)
 
 
-def _layer_norm(emit: Emit, arguments: Sequence[Any], val: Any) -> Any:
+def _layer_norm(emit: Emit, arguments: Args, val: object) -> Argument:
     x, shape, weight, bias, eps, _ = arguments
     outputs = emit(aten.native_layer_norm.default, (x, shape, weight, bias, eps), {})
     return emit(operator.getitem, (outputs, 0), {}, val)
 
 
-def _pad(emit: Emit, arguments: Sequence[Any], val: Any) -> Any:
+def _pad(emit: Emit, arguments: Args, val: object) -> Argument:
     x, amounts, mode, value = arguments
     return emit(aten.constant_pad_nd.default, (x, amounts, value or 0), {}, val) if mode == "constant" else None
 
 
-def _item(emit: Emit, arguments: Sequence[Any], val: Any) -> Any:
+def _item(emit: Emit, arguments: Args, val: object) -> Argument:
     """Traced anew, it would give a symbol of its own, without the bounds that the model stated."""
     return emit(aten._local_scalar_dense.default, (arguments[0],), {}, val)
 
 
-def _dropout(_emit: Emit, arguments: Sequence[Any], _val: Any) -> Any:
+def _dropout(_emit: Emit, arguments: Args, _val: object) -> Argument:
     x, _, train = arguments
     return None if train else x
 

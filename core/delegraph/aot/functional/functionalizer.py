@@ -21,23 +21,24 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch._prims_common import is_contiguous_or_false
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Argument
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.functional.aliases import gives_alias, viewed_argument
 from delegraph.aot.functional.auto_functionalized import auto_functionalized_v2, call_on_bases
 from delegraph.aot.functional.decompose import Decompositions
 from delegraph.aot.functional.direct_decompositions import DIRECT_DECOMPOSITIONS
-from delegraph.aot.functional.graph_builder import GraphBuilder, Value, fake_values
+from delegraph.aot.functional.graph_builder import GraphBuilder, Value
 from delegraph.aot.functional.mode_regions import is_mode_region, without_mode
 from delegraph.aot.functional.operand_dtypes import CONVERTED
 from delegraph.aot.functional.view_versions import VersionedValues
 from delegraph.aot.functional.writing_calls import WritingCalls
+from delegraph.aot.graph.fake_values import Args, Kwargs, fake_tensor, fake_values
 from delegraph.aot.graph.mutating_calls import changes_arguments, on_copies
 from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
@@ -55,9 +56,9 @@ class FunctionalGraph:
     """
 
     graph: Graph
-    root: Mapping[str, Any]
+    root: Mapping[str, object]
     constants: Mapping[str, torch.Tensor]
-    mutated: Mapping[Node, Value]
+    mutated: Mapping[Node, Node]
     writers: Mapping[Node, Node]
 
 
@@ -87,7 +88,7 @@ class _Functionalizer:
     ) -> None:
         self._module = module
         self._decompositions = decompositions
-        self._root: dict[str, Any] = {}
+        self._root: dict[str, object] = {}
         self._debug_handles = debug_handles
         self._new = GraphBuilder(decompositions, taken_names, self._functional_template, debug_handles)
         self._values = VersionedValues(self._new)
@@ -169,7 +170,7 @@ class _Functionalizer:
         results, mutated = node.args[0], tuple(self._values.mutated().values())
         if isinstance(results, (tuple, list)) or mutated:
             several = results if isinstance(results, (tuple, list)) else (results,)
-            copied = self._new.graph.output(mutated + tuple(self._values.resolve(several)))
+            copied: Node = self._new.graph.output(mutated + tuple(self._values.resolve(several)))
         else:  # a result alone, as the condition of a loop has it: torch runs it as it is
             copied = self._new.graph.output(self._values.resolve((results,))[0])
         copied.meta = dict(node.meta)
@@ -180,7 +181,7 @@ class _Functionalizer:
 
         a.copy_(y); b.copy_(y)        a = y; b = clone(y)
         """
-        taken: set[Value] = set()
+        taken: set[Node] = set()
         for placeholder, value in self._values.mutated().items():
             if value in taken:
                 self._values.define(placeholder, self._new.emit(torch.ops.aten.clone.default, (value,), {}))
@@ -195,7 +196,8 @@ class _Functionalizer:
         if node.target is operator.getitem:
             return self._getitem(node)
         args, kwargs = self._values.resolve(node.args), self._values.resolve(node.kwargs)
-        if node.target is auto_functionalized_v2 and on_copies(args[0]):
+        called = args[0] if args else None
+        if node.target is auto_functionalized_v2 and isinstance(called, OpOverload) and on_copies(called):
             return call_on_bases(node, self._new.emit, self._new.element, kwargs)
         if not isinstance(node.target, OpOverload):
             assert callable(node.target)
@@ -211,12 +213,12 @@ class _Functionalizer:
             self._values.view(node, source)
         return value
 
-    def _strided(self, node: Node, args: Any, kwargs: Any) -> Value:
+    def _strided(self, node: Node, args: Args, kwargs: Kwargs) -> Value:
         """`as_strided` shows the memory of its argument, wherever that lies in it: a view of the base."""
         source = node.args[0]
         assert isinstance(source, Node)
         base = self._values.base(source)
-        old, memory = source.meta["val"], base.meta["val"]
+        old, memory = fake_tensor(source), fake_tensor(base)
         if not is_contiguous_or_false(memory) or memory.dtype != old.dtype:
             raise LoweringError(
                 "as_strided shows memory that is not laid out here as in torch: that of a tensor which is not"
@@ -234,15 +236,19 @@ class _Functionalizer:
         source, index = node.args
         assert isinstance(source, Node)
         if (results := self._values.results(source)) is not None:
-            return self._values.stand_for(node, results[index])  # type: ignore[index]
+            assert isinstance(index, int)
+            return self._values.stand_for(node, self._new.element(results, index))
         args = self._values.resolve(node.args)
         if self._values.is_view(source):
             self._values.view(node, source)
         if isinstance(args[0], Node):
             return self._new.emit(operator.getitem, args, {}, node.meta.get("val"))
-        return args[0][args[1]]
+        assert isinstance(index, int)
+        return self._new.element(args[0], index)
 
-    def _inline_body(self, body: GraphModule, operands: Sequence[Any], pieces: Iterator[int] | None = None) -> Any:
+    def _inline_body(
+        self, body: GraphModule, operands: Sequence[Argument], pieces: Iterator[int] | None = None
+    ) -> Argument:
         """A body takes the place of its call, node by node; its results, as nodes of the body."""
         outer, self._module, call = self._module, body, self._new.origin
         placeholders = [inner for inner in body.graph.nodes if inner.op == "placeholder"]
@@ -256,9 +262,10 @@ class _Functionalizer:
             if inner.op != "placeholder":
                 self._rebuild(inner, pieces)
         self._module, self._new.origin = outer, call
-        return inner.args[0]
+        results: Argument = inner.args[0]
+        return results
 
-    def _views_of_composite(self, node: Node, op: OpOverload) -> Any:
+    def _views_of_composite(self, node: Node, op: OpOverload) -> Argument:
         """`movedim`, `to`, `ravel` … taken apart into the views that they are, which may be none: their results, as
         nodes that stand for them. None where the result is a new tensor.
 

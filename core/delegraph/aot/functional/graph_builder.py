@@ -13,11 +13,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Argument, map_arg
 from torch.fx.traceback import NodeSource, NodeSourceAction
 from torch.utils import _pytree as pytree
 
@@ -26,15 +27,16 @@ from delegraph.aot.functional.direct_decompositions import DIRECT_DECOMPOSITIONS
 from delegraph.aot.functional.operand_dtypes import in_operators_dtypes
 from delegraph.aot.graph.debug_handles import DEBUG_HANDLE
 from delegraph.aot.graph.edit import unused_name
+from delegraph.aot.graph.fake_values import Args, Kwargs, fake_values
 from delegraph.aot.graph.provenance import MEMORY_FORMAT, OPERAND, SOURCE, mark_piece
 from delegraph.aot.graph.result_dtypes import dtypes_of, names_of, result_dtypes
 from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import LoweringError
 
-__all__ = ["GraphBuilder", "Value", "fake_values"]
+__all__ = ["GraphBuilder", "Value"]
 
-Value: TypeAlias = Any
+Value: TypeAlias = Argument
 """A graph value of the new graph: a Node, a list of them, or a plain value."""
 
 _INHERITED = frozenset(
@@ -43,11 +45,6 @@ _INHERITED = frozenset(
         *(DEBUG_HANDLE, SOURCE, OPERAND, MEMORY_FORMAT),
     }
 )
-
-
-def fake_values(arguments: Any) -> Any:
-    """`arguments`, a structure, with the fake value of each node in its place."""
-    return pytree.tree_map_only(Node, lambda node: node.meta["val"], arguments)
 
 
 class GraphBuilder:
@@ -83,7 +80,7 @@ class GraphBuilder:
         """The origin's line of user code."""
         return None if self.origin is None else user_location(self.origin)
 
-    def inherited_meta(self, node: Node) -> dict[str, Any]:
+    def inherited_meta(self, node: Node) -> dict[str, object]:
         """The part of the `meta` of `node` that nodes made for it share: where it comes from, not its value."""
         meta = {key: value for key, value in node.meta.items() if key in _INHERITED}
         meta.setdefault("from_node", [NodeSource(node, "functionalize", NodeSourceAction.CREATE)])
@@ -91,7 +88,7 @@ class GraphBuilder:
             meta[DEBUG_HANDLE] = self._debug_handles[node]
         return meta
 
-    def call(self, op: OpOverload, args: Any, kwargs: Any, node: Node, val: Any = None) -> Value:
+    def call(self, op: OpOverload, args: Args, kwargs: Kwargs, node: Node, val: object = None) -> Value:
         """`op`, or what it stands for, on behalf of `node`; `val` is its fake value where that is known.
 
         Raises `LoweringError` where torch's decomposition computes in another dtype than the operator.
@@ -113,7 +110,7 @@ class GraphBuilder:
             )
         return value
 
-    def _kept(self, op: OpOverload, args: Any, kwargs: Any, val: Any) -> Value | None:
+    def _kept(self, op: OpOverload, args: Args, kwargs: Kwargs, val: object) -> Value | None:
         """The call of `op` that stands for an in-place one, if a filter over its calls keeps it whole. The filter is
         asked about this functional call: nobody keeps calls that write."""
         if not self.decompositions.chooses(op):
@@ -130,7 +127,7 @@ class GraphBuilder:
             return value
         return self.emit(torch.ops.aten._to_copy.default, (value,), {"dtype": dtype})
 
-    def _decomposed(self, op: OpOverload, args: Any, kwargs: Any, node: Node) -> Value:
+    def _decomposed(self, op: OpOverload, args: Args, kwargs: Kwargs, node: Node) -> Value:
         self._pieces = self._pieces or count()
         form = DIRECT_DECOMPOSITIONS.get(op)
         if form is not None and "val" in node.meta:
@@ -141,9 +138,9 @@ class GraphBuilder:
         flat = pytree.tree_leaves((args, kwargs))
         return self._inline(template, [flat[i] for i in positions])
 
-    def emit(self, target: Callable[..., Any], args: Any, kwargs: Any, val: Any = None) -> Value:
+    def emit(self, target: Callable[..., object], args: Args, kwargs: Kwargs, val: object = None) -> Node:
         """The call itself; its fake value is computed where `val` does not give it."""
-        node = self.graph.create_node("call_function", target, args, kwargs)
+        node = self.graph.create_node("call_function", target, tuple(args), dict(kwargs))
         assert self.origin is not None
         node.meta = self.inherited_meta(self.origin)
         if self._pieces is not None:
@@ -157,9 +154,12 @@ class GraphBuilder:
 
     def element(self, sequence: Value, index: int) -> Value:
         """An element of a tuple that one node gives, or of a list of values."""
-        return self.emit(operator.getitem, (sequence, index), {}) if isinstance(sequence, Node) else sequence[index]
+        if isinstance(sequence, Node):
+            return self.emit(operator.getitem, (sequence, index), {})
+        assert isinstance(sequence, (list, tuple))
+        return sequence[index]
 
-    def template(self, op: OpOverload, args: Any, kwargs: Any) -> tuple[GraphModule, list[int]]:
+    def template(self, op: OpOverload, args: Args, kwargs: Kwargs) -> tuple[GraphModule, list[int]]:
         """The graph that `op` stands for on these fake values; where its inputs are in the flattened arguments."""
         return self.decompositions.template(op, args, kwargs, self._functional)
 
@@ -172,7 +172,8 @@ class GraphBuilder:
             elif node.op == "get_attr":
                 values[node] = self.lift(getattr(template, str(node.target)), node.meta.get("val"))
             elif node.op == "output":
-                return pytree.tree_map_only(Node, values.__getitem__, node.args[0])
+                results: Value = map_arg(node.args[0], values.__getitem__)
+                return results
             else:
                 args, kwargs = pytree.tree_map_only(Node, values.__getitem__, (node.args, dict(node.kwargs)))
                 if node.target is operator.getitem and not isinstance(args[0], Node):
@@ -181,7 +182,7 @@ class GraphBuilder:
                     values[node] = self._inlined(node.target, args, kwargs, node.meta.get("val"))
         raise AssertionError("a traced template always has an output node")
 
-    def _inlined(self, target: Callable[..., Any], args: Any, kwargs: Any, val: Any) -> Value:
+    def _inlined(self, target: Callable[..., object], args: Args, kwargs: Kwargs, val: object) -> Value:
         """A call of a template, which keeps an operator whole wherever some call of it is to be kept."""
         call = self.emit(target, args, kwargs, val)
         if not isinstance(target, OpOverload) or not self.decompositions.declines(target, call):
@@ -190,7 +191,7 @@ class GraphBuilder:
         self.graph.erase_node(call)
         return value
 
-    def lift(self, tensor: torch.Tensor, val: Any) -> Value:
+    def lift(self, tensor: torch.Tensor, val: object) -> Node:
         """A tensor that a decomposition made up: becomes a lifted constant of the program."""
         name = unused_name("_decomposition_constant", self.constants, self._taken_names)
         self.constants[name] = tensor

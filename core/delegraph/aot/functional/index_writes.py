@@ -6,8 +6,6 @@ place is beyond the end of any tensor, so that `index_put` raises too.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch._decomp.decompositions import index_add as _index_add
 from torch._decomp.decompositions import index_copy as _index_copy
@@ -15,7 +13,9 @@ from torch._decomp.decompositions import index_copy as _index_copy
 __all__ = ["index_add", "index_copy"]
 
 
-def index_add(x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: Any = 1) -> torch.Tensor:
+def index_add(
+    x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: torch.types.Number = 1
+) -> torch.Tensor:
     """`x` with slices of `source` added along `dim`, at each of the places `index`."""
     added: torch.Tensor = _index_add(x, dim, _without_sign(index), source, alpha=alpha)
     return added

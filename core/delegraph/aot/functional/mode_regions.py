@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import Argument
 
 from delegraph.aot.functional.decompose import fresh
 from delegraph.aot.graph.bodies import referenced
+from delegraph.aot.graph.fake_values import fake_values
 
 __all__ = ["is_mode_region", "without_mode"]
 
@@ -27,7 +28,7 @@ def is_mode_region(node: Node) -> bool:
     return node.target in (_NO_GRAD, _AUTOCAST)
 
 
-def without_mode(node: Node, module: GraphModule, mode: FakeTensorMode) -> tuple[GraphModule, Sequence[Any]]:
+def without_mode(node: Node, module: GraphModule, mode: FakeTensorMode) -> tuple[GraphModule, Sequence[Argument]]:
     """The body of the region `node` of `module`'s graph, with the casts that autocast makes as calls; the operands."""
     if node.target is _NO_GRAD:
         _, body, *operands = node.args
@@ -37,16 +38,13 @@ def without_mode(node: Node, module: GraphModule, mode: FakeTensorMode) -> tuple
     if not enabled:
         return region, operands
     with mode, torch.autocast(str(device_type), dtype=dtype, cache_enabled=False):  # type: ignore[arg-type]
-        traced = make_fx(region, tracing_mode="real")(*(fresh(_val(operand)) for operand in operands))
+        traced = make_fx(region, tracing_mode="real")(*(fresh(value) for value in fake_values(operands)))
     for inner in traced.graph.nodes:
         inner.meta.update((key, node.meta[key]) for key in ("stack_trace", "nn_module_stack") if key in node.meta)
     return traced, operands
 
 
-def _body(module: GraphModule, reference: Any) -> GraphModule:
+def _body(module: GraphModule, reference: Argument) -> GraphModule:
+    assert isinstance(reference, Node)
     body: GraphModule = referenced(module, reference)
     return body
-
-
-def _val(operand: Any) -> Any:
-    return operand.meta["val"] if isinstance(operand, Node) else operand

@@ -12,12 +12,14 @@ torch's decompositions leave these conversions out: they promote to the other dt
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
+from torch.fx.node import Argument
 
+from delegraph.aot.graph.fake_values import Args, Kwargs
 from delegraph.aot.graph.result_dtypes import result_dtypes
 
 __all__ = ["CONVERTED", "in_operators_dtypes"]
@@ -39,8 +41,8 @@ Among integers, the fraction of a number is lost.
 
 
 def in_operators_dtypes(
-    op: OpOverload, args: Any, kwargs: Any, cast: Callable[[Any, torch.dtype], Any]
-) -> tuple[Any, Any]:
+    op: OpOverload, args: Args, kwargs: Kwargs, cast: Callable[[Argument, torch.dtype], Argument]
+) -> tuple[Args, Kwargs]:
     """`args` and `kwargs` of a call of `op`; `cast` gives a tensor of the graph in another dtype.
 
     Raises torch's RuntimeError for a number that the dtype cannot hold.
@@ -51,7 +53,7 @@ def in_operators_dtypes(
         return args, kwargs
     (dtype,) = dtypes
 
-    def converted(name: str, value: Any) -> Any:
+    def converted(name: str, value: Argument) -> Argument:
         if name not in names:
             return value
         return cast(value, dtype) if isinstance(value, Node) else _number(value, dtype)
@@ -63,7 +65,7 @@ def in_operators_dtypes(
     )
 
 
-def _number(number: Any, dtype: torch.dtype) -> Any:
+def _number(number: Argument, dtype: torch.dtype) -> Argument:
     if not isinstance(number, (int, float)) or dtype.is_floating_point or dtype.is_complex:
         return number
     return torch.full((), number, dtype=dtype).item()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch._decomp.decompositions import _upsample_linear, upsample_compute_output_size
@@ -21,7 +21,7 @@ __all__ = ["UPSAMPLING"]
 aten = torch.ops.aten
 
 
-def _resized(dims: int, exact: bool, x: torch.Tensor, sizes: Sequence[Any], *scales: float | None) -> torch.Tensor:
+def _resized(dims: int, exact: bool, x: torch.Tensor, sizes: Sequence[int], *scales: float | None) -> torch.Tensor:
     places, every = [], (*scales, *[None] * dims)[:dims]
     for dim, (before, after, scale) in enumerate(zip(x.shape[2:], sizes, every, strict=True)):
         read = _pixels(dims, exact, before, after, scale)
@@ -31,20 +31,19 @@ def _resized(dims: int, exact: bool, x: torch.Tensor, sizes: Sequence[Any], *sca
 
 
 def _resized_vec(
-    dims: int, exact: bool, x: torch.Tensor, sizes: Sequence[Any] | None, scales: Sequence[float] | None
+    dims: int, exact: bool, x: torch.Tensor, sizes: Sequence[int] | None, scales: Sequence[float] | None
 ) -> torch.Tensor:
     return _resized(dims, exact, x, upsample_compute_output_size(x.size(), sizes, scales), *(scales or ()))
 
 
-def _pixels(dims: int, exact: bool, before: Any, after: Any, scale: float | None) -> torch.Tensor:
+def _pixels(dims: int, exact: bool, before: int, after: int, scale: float | None) -> torch.Tensor:
     """Which of `before` pixels is at each of `after` places: below its left edge, or if `exact`, below its middle."""
     scale = scale if scale is not None and scale > 0 else None
     step = before / after if scale is None else 1 / scale
-    if dims == 2 and not exact and scale is not None:
-        step = _but_of_copies(before, after, step)
+    nearest = _but_of_copies(before, after, step) if dims == 2 and not exact and scale is not None else step
     outputs = torch.arange(after, dtype=torch.float32)
     if not exact:
-        at = outputs * step
+        at = outputs * nearest
     elif dims == 2:
         at = (outputs + 0.5) * step
     else:  # rounded once, as processors multiply and add
@@ -53,7 +52,7 @@ def _pixels(dims: int, exact: bool, before: Any, after: Any, scale: float | None
     return at.floor().to(torch.int64).clamp(max=before - 1)
 
 
-def _but_of_copies(before: Any, after: Any, step: float) -> Any:
+def _but_of_copies(before: int, after: int, step: float) -> float | torch.Tensor:
     """`step`, except for an image of the same or twice the size, for which torch's image kernel ignores the scale."""
     if isinstance(before, int) and isinstance(after, int):
         return before / after if after in (before, 2 * before) else step
@@ -62,7 +61,7 @@ def _but_of_copies(before: Any, after: Any, step: float) -> Any:
     return torch.where(resized == before, torch.full((), 1.0), steps)
 
 
-def _between(x: torch.Tensor, sizes: Sequence[Any], align_corners: bool, *scales: float | None) -> torch.Tensor:
+def _between(x: torch.Tensor, sizes: Sequence[int], align_corners: bool, *scales: float | None) -> torch.Tensor:
     """Linearly, along each dim."""
     every = (*scales, *[None] * len(sizes))[: len(sizes)]
     kept = [
@@ -74,14 +73,14 @@ def _between(x: torch.Tensor, sizes: Sequence[Any], align_corners: bool, *scales
 
 
 def _between_vec(
-    x: torch.Tensor, sizes: Sequence[Any] | None, align_corners: bool, scales: Sequence[float] | None
+    x: torch.Tensor, sizes: Sequence[int] | None, align_corners: bool, scales: Sequence[float] | None
 ) -> torch.Tensor:
     return _between(x, upsample_compute_output_size(x.size(), sizes, scales), align_corners, *(scales or ()))
 
 
-def _rules() -> dict[OpOverload, Callable[..., Any]]:
+def _rules() -> dict[OpOverload, Callable[..., torch.Tensor]]:
     linear = aten.upsample_linear1d, aten.upsample_bilinear2d, aten.upsample_trilinear3d
-    rules: dict[OpOverload, Callable[..., Any]] = {
+    rules: dict[OpOverload, Callable[..., torch.Tensor]] = {
         aten.upsample_linear1d.default: _between,
         **{operator.vec: _between_vec for operator in linear},
     }

@@ -41,16 +41,17 @@ operator. So a write in a `no_grad` region reaches what the model wrote to:
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
+from torch.fx.node import Argument, ArgumentT
 
 from delegraph.aot.functional.aliases import is_same_tensor
 from delegraph.aot.functional.graph_builder import GraphBuilder, Value
+from delegraph.aot.graph.fake_values import Kwargs, fake_tensor
 from delegraph.aot.graph.mutating_calls import overlaps_itself
 from delegraph.aot.graph.view_operators import VIEW_INVERSES, scatter_by_index, scatter_piece, scatter_shown
 from delegraph.errors import LoweringError
@@ -65,9 +66,9 @@ class _View:
     """How to make a value again from its parent: `op` on `args`, in which the parent is the first argument."""
 
     parent: Node
-    op: Callable[..., Any] | None  # None: the same tensor under another name
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    op: Callable[..., object] | None  # None: the same tensor under another name
+    args: tuple[Argument, ...]
+    kwargs: Kwargs
     version: int
     """The version of the base that the value shows."""
 
@@ -83,13 +84,13 @@ class VersionedValues:
         self._graph = graph
         self._values: dict[Node, Value] = {}
         self._views: dict[Node, _View] = {}
-        self._results: dict[Node, Sequence[Any]] = {}
+        self._results: dict[Node, Sequence[Argument]] = {}
         """The results of a call that several nodes took the place of, as nodes of the graph that did."""
         self._versions: dict[Node, int] = {}
 
     # ---- reading -----------------------------------------------------------------------------------
 
-    def resolve(self, arguments: Any) -> Any:
+    def resolve(self, arguments: ArgumentT) -> ArgumentT:
         """`arguments` with the up-to-date value of each node in its place."""
         return torch.fx.node.map_arg(arguments, self.current)
 
@@ -114,9 +115,11 @@ class VersionedValues:
         op = _FOR_ANY_LAYOUT.get(view.op, view.op)
         if isinstance(op, OpOverload):
             return self._graph.call(op, (parent, *args), self.resolve(view.kwargs), node)
-        return self._graph.element(parent, *args)
+        (position,) = args
+        assert isinstance(position, int)
+        return self._graph.element(parent, position)
 
-    def results(self, node: Node) -> Sequence[Any] | None:
+    def results(self, node: Node) -> Sequence[Argument] | None:
         """The results of `node` as nodes of the graph that took its place; None if none did."""
         return self._results.get(node)
 
@@ -133,9 +136,10 @@ class VersionedValues:
     def _version(self, node: Node) -> int:
         return self._versions.get(self.base(node), 0)
 
-    def mutated(self) -> dict[Node, Value]:
+    def mutated(self) -> dict[Node, Node]:
         """The new value of each placeholder that was written to."""
-        return {node: self._values[node] for node in self._versions if node.op == "placeholder"}
+        new = {node: self._values[node] for node in self._versions if node.op == "placeholder"}
+        return {node: value for node, value in new.items() if isinstance(value, Node)}
 
     # ---- writing -----------------------------------------------------------------------------------
 
@@ -149,7 +153,7 @@ class VersionedValues:
         op = None if is_same_tensor(node, source) else node.target
         self._views[node] = _View(source, op, node.args[1:], node.kwargs, self._version(source))
 
-    def strided_view(self, node: Node, base: Node, arguments: tuple[Any, ...]) -> None:
+    def strided_view(self, node: Node, base: Node, arguments: tuple[Argument, ...]) -> None:
         """`node` is `as_strided` of `base` with these further arguments."""
         self._views[node] = _View(base, aten.as_strided.default, arguments, {}, self._version(base))
 
@@ -157,7 +161,7 @@ class VersionedValues:
         """`node` is the same tensor as `source` from now on."""
         self._views[node] = _View(source, None, (), {}, self._version(source))
 
-    def stand_for(self, node: Node, results: Any) -> Value:
+    def stand_for(self, node: Node, results: Argument) -> Value:
         """`results`, in the structure of `node`'s own result, stand for it from now on."""
         if isinstance(results, Node):
             self.rename(node, results)
@@ -180,7 +184,9 @@ class VersionedValues:
         elif view.op is operator.getitem:  # one of the pieces that a tensor was split into
             split = self._views[view.parent]
             # past the list, for which there is no inverse: t' = slice_scatter(t, piece, …)
-            scatter, arguments = scatter_piece(self.current(split.parent), value, view.parent, view.args[0])
+            (position,) = view.args
+            assert isinstance(position, int)
+            scatter, arguments = scatter_piece(self.current(split.parent), value, view.parent, position)
             self.write(split.parent, self._graph.call(scatter, arguments, {}, node))
         else:
             self.write(view.parent, value if view.op is None else self._scatter(node, view, value))
@@ -191,7 +197,7 @@ class VersionedValues:
         """The view nearest to the base, of `node` and those that it views, that may show elements several times."""
         last = None
         while (view := self._views.get(node)) is not None:
-            if view.op in _SHOW_TWICE and overlaps_itself(node.meta["val"]) is not False:
+            if view.op in _SHOW_TWICE and overlaps_itself(fake_tensor(node)) is not False:
                 last = node
             node = view.parent
         return last
@@ -203,7 +209,7 @@ class VersionedValues:
         """
         parent = self._views[overlapping].parent
 
-        def call(op: OpOverload, *args: Any, **kwargs: Any) -> Value:
+        def call(op: OpOverload, *args: Argument, **kwargs: Argument) -> Value:
             return self._graph.call(op, args, kwargs, node)
 
         def shown(numbers: Value) -> Value:
@@ -229,7 +235,7 @@ class VersionedValues:
         parent = self.current(view.parent)
         args, kwargs = self.resolve(view.args), self.resolve(view.kwargs)
 
-        def call(op: OpOverload, *args: Any, **kwargs: Any) -> Value:
+        def call(op: OpOverload, *args: Argument, **kwargs: Argument) -> Value:
             return self._graph.call(op, args, kwargs, node)
 
         inverse = VIEW_INVERSES.get(view.op)
@@ -250,5 +256,5 @@ _OTHER_ELEMENTS = frozenset(
 )
 """Views that show other values than those of what they view."""
 
-_FOR_ANY_LAYOUT: dict[Any, OpOverload] = {aten.view.default: aten.reshape.default}
+_FOR_ANY_LAYOUT: dict[object, OpOverload] = {aten.view.default: aten.reshape.default}
 """A view that is made again may be of a value in another layout than the first one."""

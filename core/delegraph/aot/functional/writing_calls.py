@@ -12,10 +12,9 @@ Whatever shows the memory of such an argument sees the new value (`view_versions
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import torch
 from torch._ops import OpOverload
@@ -23,8 +22,9 @@ from torch._prims_common import is_contiguous_for_memory_format_or_false
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from delegraph.aot.functional.graph_builder import GraphBuilder, Value, fake_values
+from delegraph.aot.functional.graph_builder import GraphBuilder, Value
 from delegraph.aot.functional.view_versions import VersionedValues
+from delegraph.aot.graph.fake_values import Args, Kwargs, fake_values
 from delegraph.aot.graph.mutating_calls import (
     auto_functionalized,
     changed_arguments,
@@ -52,7 +52,7 @@ class WritingCalls:
     graph: GraphBuilder
     values: VersionedValues
 
-    def rebuild(self, node: Node, args: Any, kwargs: Any) -> Value:
+    def rebuild(self, node: Node, args: Args, kwargs: Kwargs) -> Value:
         """Make the call `node` anew on its up-to-date `args` and `kwargs`, and return its value.
 
         Raises `LoweringError` for an operator without a functional form, or arguments that overlap.
@@ -74,7 +74,7 @@ class WritingCalls:
         self.values.rename(node, target)
         return value
 
-    def _twin(self, twin: OpOverload, node: Node, target: Node, args: Any, kwargs: Any) -> Value:
+    def _twin(self, twin: OpOverload, node: Node, target: Node, args: Args, kwargs: Kwargs) -> Value:
         """The value that the call `node` writes: `twin` computes in the dtype that its operands promote to, or gives
         one of its own (`eq_`); the result is cast to that of the tensor it is written to.
 
@@ -85,7 +85,7 @@ class WritingCalls:
         is_known = not self.values.is_view(target) and result_dtypes(twin, args, kwargs) == dtypes_of(val)
         return self.graph.cast(self.graph.call(twin, args, kwargs, node, val if is_known else None), val.dtype)
 
-    def _set_value(self, node: Node, args: Any) -> Value:
+    def _set_value(self, node: Node, args: Args) -> Value:
         """`copy_(self, src)`: afterwards `self` holds `src`, in `self`'s shape and dtype, and channels last where
         `self` is."""
         target, (old, new) = node.args[0], fake_values(args[:2])
@@ -97,7 +97,7 @@ class WritingCalls:
             value = self.graph.emit(aten._to_copy.default, (value,), {"memory_format": _CHANNELS_LAST[old.dim()]})
         return value
 
-    def _into_out(self, node: Node, functional: OpOverload, args: Any, kwargs: Any) -> Value:
+    def _into_out(self, node: Node, functional: OpOverload, args: Args, kwargs: Kwargs) -> Value:
         """`mul.out(x, y, out=z)`: `z` and its aliases hold the result of `mul.Tensor` from now on."""
         assert isinstance(node.target, OpOverload)
         names = changed_arguments(node.target)
@@ -120,7 +120,7 @@ class WritingCalls:
             self.values.write(out, result)
         return self.values.stand_for(node, outs[0] if len(outs) == 1 else outs)
 
-    def _on_copies(self, node: Node, op: OpOverload, args: Any, kwargs: Any) -> Value:
+    def _on_copies(self, node: Node, op: OpOverload, args: Args, kwargs: Kwargs) -> Value:
         """A call that changes arguments of any name: its results, and each changed copy in place of the argument."""
         if not on_copies(op):
             raise LoweringError(
@@ -164,7 +164,7 @@ class WritingCalls:
                     location=user_location(node),
                 )
 
-    def _check_apart(self, node: Node, changed: Collection[str], arguments: Mapping[str, Any]) -> None:
+    def _check_apart(self, node: Node, changed: Collection[str], arguments: Kwargs) -> None:
         """Raise if the call changes memory that another of its arguments shows: on copies it would not see that."""
         tensors = [
             (name, leaf)

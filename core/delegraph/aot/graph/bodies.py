@@ -54,7 +54,7 @@ def output_values(graph: Graph) -> list[Any]:
     return list(values) if isinstance(values, (tuple, list)) else [values]
 
 
-def output_producer(output: Any) -> tuple[Node, int] | None:
+def output_producer(output: object) -> tuple[Node, int] | None:
     """The call, and which of its results, that makes a tensor output; None for inputs, scalars and constants."""
     if not isinstance(output, Node) or not isinstance(output.meta.get("val"), torch.Tensor):
         return None

@@ -14,7 +14,8 @@ lowering to it removed leave no gaps. ExecuTorch numbers in the same way (`exir/
 from __future__ import annotations
 
 import operator
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from torch.fx import GraphModule, Node
 
@@ -43,7 +44,7 @@ def source_handles(module: GraphModule) -> dict[Node, int]:
 
 def close_gaps(module: GraphModule) -> None:
     """Count the handles from 1 on, in the order of the graph and then of its bodies; calls without one get one."""
-    numbers: dict[Any, int] = {}
+    numbers: dict[object, int] = {}
     for node in _handled(module):
         node.meta[DEBUG_HANDLE] = numbers.setdefault(node.meta.get(DEBUG_HANDLE) or node, len(numbers) + 1)
 
@@ -64,8 +65,8 @@ def highest_handle(module: GraphModule) -> int:
     """The highest debug handle in `module`, 0 if there is none."""
     known = [0]
     for node in all_nodes(module):
-        handle: Any = node.meta.get(DEBUG_HANDLE)
-        known += handle if isinstance(handle, (tuple, list)) else [handle or 0]
+        handle: int | Sequence[int] | None = node.meta.get(DEBUG_HANDLE)
+        known += handle if isinstance(handle, Sequence) else [handle or 0]
     return max(known)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
 from torch.export.exported_program import _common_getitem_elimination_pass
 from torch.export.graph_signature import (
+    ArgumentSpec,
     ConstantArgument,
     ExportGraphSignature,
     InputKind,
@@ -26,10 +27,19 @@ from torch.export.graph_signature import (
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph import CodeGen
+from torch.fx.node import Argument
 
 from delegraph.aot.graph.bodies import attributes
 
-__all__ = ["REGISTERED_NAME", "argument_spec", "copy_program", "rebuild", "unused_name", "with_graph"]
+__all__ = [
+    "REGISTERED_NAME",
+    "argument_spec",
+    "copy_program",
+    "rebuild",
+    "unused_name",
+    "with_attributes",
+    "with_graph",
+]
 
 REGISTERED_NAME: Final = "DELEGRAPH"
 """The verifier's name in torch's table of verifiers by dialect. Its `"EDGE"` is ExecuTorch's, whose operators are of
@@ -41,7 +51,7 @@ class _EdgeProgramVerifier(Verifier):
 
     dialect = REGISTERED_NAME
 
-    def allowed_getattr_types(self) -> tuple[type[Any], ...]:
+    def allowed_getattr_types(self) -> tuple[type, ...]:
         """Tensors too: folding puts a constant where its computation stood."""
         return (*super().allowed_getattr_types(), torch.Tensor)
 
@@ -51,7 +61,7 @@ _EdgeProgramVerifier.dialect = "EDGE"  # what programs say of themselves, as in 
 
 def rebuild(
     program: ExportedProgram,
-    root: Mapping[str, Any],
+    root: Mapping[str, object],
     graph: Graph,
     output_specs: Sequence[OutputSpec],
     constants: Mapping[str, torch.Tensor] | None = None,
@@ -70,13 +80,13 @@ def rebuild(
     return new
 
 
-def with_graph(program: ExportedProgram, root: Mapping[str, Any], graph: Graph) -> ExportedProgram:
+def with_graph(program: ExportedProgram, root: Mapping[str, object], graph: Graph) -> ExportedProgram:
     """`program` with another graph of the same inputs and outputs, as `rebuild` makes it but not checked by torch."""
     return _on_trust(program, root, graph, program.graph_signature.output_specs)
 
 
 def _on_trust(
-    program: ExportedProgram, root: Mapping[str, Any], graph: Graph, output_specs: Sequence[OutputSpec]
+    program: ExportedProgram, root: Mapping[str, object], graph: Graph, output_specs: Sequence[OutputSpec]
 ) -> ExportedProgram:
     """The program that torch's constructor would make, unchecked, and without Python code until somebody asks for it.
 
@@ -134,7 +144,7 @@ def copy_program(program: ExportedProgram) -> ExportedProgram:
     return with_graph(program, _with_copied_bodies(attributes(program.graph_module)), graph)
 
 
-def _with_copied_bodies(root: Mapping[str, Any]) -> dict[str, Any]:
+def _with_copied_bodies(root: Mapping[str, object]) -> dict[str, object]:
     return {
         name: _copied_body(attribute) if isinstance(attribute, GraphModule) else attribute
         for name, attribute in root.items()
@@ -147,14 +157,31 @@ def _copied_body(body: GraphModule) -> GraphModule:
     return _LazyGraphModule(_with_copied_bodies(attributes(body)), graph)
 
 
+def with_attributes(program: ExportedProgram, changed: Callable[[object], object]) -> ExportedProgram:
+    """`program` with `changed` of what its get_attr nodes refer to, in bodies of control flow too; the graphs and their
+    nodes are the same."""
+    return with_graph(program, _changed_attributes(program.graph_module, changed), program.graph)
+
+
+def _changed_attributes(module: GraphModule, changed: Callable[[object], object]) -> dict[str, object]:
+    new: dict[str, object] = {}
+    for name, attribute in attributes(module).items():
+        new[name] = changed(attribute)
+        if isinstance(attribute, GraphModule):
+            new[name] = body = _LazyGraphModule(_changed_attributes(attribute, changed), attribute.graph)
+            body.meta = attribute.meta
+    return new
+
+
 def unused_name(prefix: str, own: Collection[str], others: Collection[str]) -> str:
     """`<prefix>_<n>` for the next of `own`, a growing collection of such names, unless `others` have it."""
     return next(name for number in count(len(own)) if (name := f"{prefix}_{number}") not in own and name not in others)
 
 
-def argument_spec(value: Any) -> Any:
+def argument_spec(value: Argument) -> ArgumentSpec:
     """The signature entry of a graph value."""
     if not isinstance(value, Node):
+        assert value is None or isinstance(value, (int, float, bool, str))
         return ConstantArgument(name="", value=value)
     val = value.meta.get("val")
     kinds = ((torch.SymInt, SymIntArgument), (torch.SymFloat, SymFloatArgument), (torch.SymBool, SymBoolArgument))

@@ -10,14 +10,16 @@ Sizes do not matter, nor does what a number is; flags, strings and dtypes among 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any, Final, TypeAlias
+from contextlib import AbstractContextManager, ExitStack
+from typing import Final, TypeAlias
 
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Node
 from torch.utils import _pytree as pytree
+
+from delegraph.aot.graph.fake_values import Args, Kwargs, fake_values
 
 __all__ = ["Dtypes", "dtypes_of", "names_of", "result_dtypes"]
 
@@ -32,7 +34,7 @@ _KINDS: Final[dict[type, Hashable]] = {
 _known: Final[dict[Hashable, Dtypes | None]] = {}
 
 
-def result_dtypes(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Dtypes | None:
+def result_dtypes(op: OpOverload, args: Args, kwargs: Kwargs) -> Dtypes | None:
     """The dtypes of the tensors that `op` gives, flat; None if torch cannot tell without running it.
 
     `args` and `kwargs` hold nodes with fake values, or the fake values themselves.
@@ -42,11 +44,11 @@ def result_dtypes(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
     try:
         return _known[key]
     except KeyError:
-        dtypes = _asked(op, *pytree.tree_map_only(Node, lambda node: node.meta["val"], (args, dict(kwargs))))
+        dtypes = _asked(op, *fake_values((args, dict(kwargs))))
         return _known.setdefault(key, dtypes)
 
 
-def dtypes_of(value: Any) -> Dtypes:
+def dtypes_of(value: object) -> Dtypes:
     """The dtypes of the tensors in `value`, flat."""
     if isinstance(value, torch.Tensor):
         return (value.dtype,)
@@ -58,7 +60,7 @@ def names_of(dtypes: Dtypes) -> str:
     return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
 
 
-def _decisive(value: Any) -> Hashable:
+def _decisive(value: object) -> Hashable:
     """The part of an argument that decides on dtypes."""
     if isinstance(value, Node):
         value = value.meta["val"]
@@ -70,7 +72,7 @@ def _decisive(value: Any) -> Hashable:
     return decisive
 
 
-def _asked(op: OpOverload, args: Any, kwargs: Any) -> Dtypes | None:
+def _asked(op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> Dtypes | None:
     with ExitStack() as stack:
         for context in _without_traces(_mode_of((args, kwargs))):
             stack.enter_context(context)
@@ -80,14 +82,14 @@ def _asked(op: OpOverload, args: Any, kwargs: Any) -> Dtypes | None:
             return None
 
 
-def _mode_of(arguments: Any) -> FakeTensorMode:
+def _mode_of(arguments: object) -> FakeTensorMode:
     for leaf in pytree.tree_leaves(arguments):
         if isinstance(leaf, FakeTensor):
             return leaf.fake_mode
     return FakeTensorMode()
 
 
-def _without_traces(mode: FakeTensorMode) -> Iterator[Any]:
+def _without_traces(mode: FakeTensorMode) -> Iterator[AbstractContextManager[object]]:
     """`mode`, whose symbols neither learn from a call nor become more."""
     yield mode
     if mode.shape_env is not None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch._ops import OpOverload
 from torch.fx import Node
 
+from delegraph.aot.graph.fake_values import Args, Kwargs
 from delegraph.aot.graph.mutating_calls import called_operator
 
 __all__ = ["bind_schema", "named_arguments", "schema_arguments"]
 
 
-def bind_schema(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def bind_schema(op: OpOverload, args: Args, kwargs: Kwargs) -> list[Any]:
     """All arguments of a call of `op` in schema order, defaults filled in."""
     return [
         args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value)

@@ -14,7 +14,7 @@ states: no run changes them, but between two runs an optimizer does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from torch._higher_order_ops.executorch_call_delegate import executorch_call_del
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import Graph, Node
+from torch.fx.node import Argument
 
 from delegraph.aot.graph.bodies import graph_modules, output_values
 from delegraph.errors import LoweringError
@@ -71,7 +72,7 @@ class ResolvedSignature:
     constants: Mapping[Node, HeldTensor]
     states: Mapping[Node, HeldTensor]
     others: Mapping[Node, InputSpec]
-    outputs: tuple[Any, ...]
+    outputs: tuple[Argument, ...]
     write_backs: tuple[WriteBack, ...]
     trained: tuple[Node, ...] = ()
 
@@ -118,7 +119,7 @@ class ResolvedSignature:
         return {node.name: stored.tensor for node, stored in (*self.constants.items(), *self.states.items())}
 
     @property
-    def results(self) -> list[Any]:
+    def results(self) -> list[Argument]:
         """The values that a run has to compute: the outputs, then the sources of the write-backs."""
         return [*self.outputs, *(write_back.source for write_back in self.write_backs)]
 
@@ -155,7 +156,7 @@ class MethodGraph:
         return calls
 
 
-def live_nodes(graph: Graph, roots: Sequence[Any]) -> set[Node]:
+def live_nodes(graph: Graph, roots: Iterable[object]) -> set[Node]:
     """The nodes that `roots` need, and those that act on memory."""
     live: set[Node] = {node for node in roots if isinstance(node, Node)}
     for node in reversed(graph.nodes):

@@ -13,7 +13,7 @@ from delegraph.aot.graph.tensor_spec import spec_of_tensor
 from delegraph.errors import LoweringError
 from delegraph.program.flat_tensor import ExternalData, TensorLayout
 
-__all__ = ["external_weight", "layout_of", "tensor_bytes"]
+__all__ = ["external_data", "layout_of", "tensor_bytes"]
 
 
 def tensor_bytes(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
@@ -36,7 +36,7 @@ def layout_of(tensor: torch.Tensor) -> TensorLayout:
     return TensorLayout(spec.scalar_type, spec.sizes, spec.dim_order)
 
 
-def external_weight(tensor: torch.Tensor, alignment: int = 1) -> ExternalData:
-    """The entry of a `.ptd` for `tensor`. Raises as `tensor_bytes`."""
+def external_data(tensor: torch.Tensor, alignment: int = 1) -> ExternalData:
+    """The entry of a `.ptd` for `tensor`, an external constant. Raises as `tensor_bytes`."""
     layout = layout_of(tensor)
     return ExternalData(tensor_bytes(tensor, layout.dim_order), layout, alignment)

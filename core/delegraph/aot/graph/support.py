@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from torch.fx import Node
 
@@ -19,7 +19,7 @@ Check: TypeAlias = Callable[..., str | None]
 """`(node, *schema arguments)` -> None if the node can be converted, else the reason."""
 
 
-def checked_support(support: Callable[..., object], backend: str, node: Node, *arguments: Any) -> str | None:
+def checked_support(support: Callable[..., object], backend: str, node: Node, *arguments: object) -> str | None:
     """`support(node, *arguments)`: None, or the reason why `backend` leaves `node`.
 
     Raises `InvalidPartition` for anything else: True and False would say the opposite of what their author means.

@@ -13,6 +13,7 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from delegraph.aot.graph.dtypes import scalar_type_of
@@ -90,7 +91,7 @@ class Bounds:
     ranges: dict[sympy.Symbol, ValueRanges[Any]] = field(default_factory=dict)
     origins: Mapping[sympy.Symbol, Origin] = field(default_factory=dict)
     _upper: dict[sympy.Expr, int] = field(default_factory=dict)
-    _static: dict[tuple[Any, ...], TensorSpec] = field(default_factory=dict)
+    _static: dict[tuple[object, ...], TensorSpec] = field(default_factory=dict)
 
     @classmethod
     def of_program(cls, program: ExportedProgram) -> Bounds:
@@ -204,11 +205,12 @@ def _is_dense(order: Iterable[int], sizes: Sequence[int], strides: Sequence[int]
     return True
 
 
-def _shape_env(program: ExportedProgram) -> Any:
+def _shape_env(program: ExportedProgram) -> ShapeEnv | None:
     for node in program.graph.nodes:
         mode = getattr(node.meta.get("val"), "fake_mode", None)
         if mode is not None and mode.shape_env is not None:
-            return mode.shape_env
+            env: ShapeEnv = mode.shape_env
+            return env
     return None
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.export import ExportedProgram
@@ -90,7 +90,7 @@ class _Writer:
                 yield f"%{node.name}{self._type(node)} = {_held(attribute)} {node.target}"
                 yield from _indented(self._contents(attribute))
 
-    def _contents(self, attribute: Any) -> Iterator[str]:
+    def _contents(self, attribute: object) -> Iterator[str]:
         if isinstance(attribute, GraphModule):
             yield from self.graph(attribute)
         elif isinstance(original := getattr(attribute, "original_module", None), ExportedProgram):
@@ -100,7 +100,7 @@ class _Writer:
         kind = self._kind(node.meta.get("val"))
         return f" : {kind}" if kind else ""
 
-    def _kind(self, value: Any) -> str:
+    def _kind(self, value: object) -> str:
         """`f32[2, s0]`, `int s0` for a symbolic number, `(f32[2], f32[2])` for several; strides if not the usual."""
         if isinstance(value, torch.Tensor):
             unusual = value.layout is torch.strided and not value.is_contiguous()
@@ -111,7 +111,7 @@ class _Writer:
         numbers = ((torch.SymBool, "bool"), (torch.SymInt, "int"), (torch.SymFloat, "float"))
         return next((f"{name} {self._sizes([value])}" for kind, name in numbers if isinstance(value, kind)), "")
 
-    def _sizes(self, sizes: Iterable[Any]) -> str:
+    def _sizes(self, sizes: Iterable[object]) -> str:
         return ", ".join(_SYMBOL.sub(self._symbol, str(size)) for size in sizes)
 
     def _symbol(self, symbol: re.Match[str]) -> str:
@@ -127,7 +127,7 @@ def _words(kind: InputKind | OutputKind) -> str:
     return kind.name.removesuffix("_MUTATION").replace("_", " ").lower()
 
 
-def _held(attribute: Any) -> str:
+def _held(attribute: object) -> str:
     if isinstance(attribute, GraphModule):
         return "body"
     backend = getattr(attribute, "backend_id", None)
@@ -160,7 +160,7 @@ def _arguments(node: Node) -> str:
     return ", ".join([*map(_value, node.args), *named])
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, Node):
         return f"%{value.name}"
     if isinstance(value, (list, tuple)):

@@ -11,13 +11,16 @@ write through.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
+from torch.fx.node import Argument
+
+from delegraph.aot.graph.fake_values import Args, Kwargs, fake_tensor
 
 __all__ = [
     "KEEP_ORDER",
@@ -32,22 +35,19 @@ __all__ = [
 
 aten = torch.ops.aten
 
-Value: TypeAlias = Any
-"""A graph value of the new graph."""
-
-Call: TypeAlias = Callable[..., Value]
+Call: TypeAlias = Callable[..., Argument]
 """(operator, *args, **kwargs) -> the value of the call, added to the new graph."""
 
-Inverse: TypeAlias = Callable[[Call, Value, Value, tuple[Any, ...], dict[str, Any]], Value]
+Inverse: TypeAlias = Callable[[Call, Argument, Argument, Sequence[Any], Kwargs], Argument]
 """(call, what is viewed, the view's new value, the view's further arguments) -> the new value of what is viewed."""
 
 
-def _reshaped(call: Call, parent: Value, value: Value, _args: Any, _kwargs: Any) -> Value:
+def _reshaped(call: Call, parent: Argument, value: Argument, _args: Args, _kwargs: Kwargs) -> Argument:
     return call(aten.reshape.default, value, _sizes(call, parent))
 
 
-def _permuted(call: Call, parent: Value, value: Value, args: Any, _kwargs: Any) -> Value:
-    order = [d % parent.meta["val"].dim() for d in args[0]]  # the inverse permutation: where each dim came from
+def _permuted(call: Call, parent: Argument, value: Argument, args: Sequence[Any], _kwargs: Kwargs) -> Argument:
+    order = [d % fake_tensor(parent).dim() for d in args[0]]  # the inverse permutation: where each dim came from
     return call(aten.permute.default, value, [order.index(d) for d in range(len(order))])
 
 
@@ -61,12 +61,12 @@ def _into(op: OpOverload) -> Inverse:
     return lambda call, parent, value, args, kwargs: call(op, parent, value, *args, **kwargs)
 
 
-def _narrowed(call: Call, parent: Value, value: Value, args: Any, _kwargs: Any) -> Value:
+def _narrowed(call: Call, parent: Argument, value: Argument, args: Sequence[Any], _kwargs: Kwargs) -> Argument:
     return call(aten.slice_scatter.default, parent, value, args[0], args[1], args[1] + args[2])
 
 
-def _of_dtype(call: Call, parent: Value, value: Value, _args: Any, _kwargs: Any) -> Value:
-    return call(aten.view.dtype, value, parent.meta["val"].dtype)
+def _of_dtype(call: Call, parent: Argument, value: Argument, _args: Args, _kwargs: Kwargs) -> Argument:
+    return call(aten.view.dtype, value, fake_tensor(parent).dtype)
 
 
 def _by(op: OpOverload) -> Inverse:
@@ -126,20 +126,22 @@ VIEW_OPERATORS: Final = (
 VIEW_TO_COPY: Final = {row.view: row.copy for row in VIEW_OPERATORS if row.copy is not None}
 """The alias-free twin of each view operator that functional core ATen may hold."""
 
-VIEW_INVERSES: Final[dict[Any, Inverse]] = {row.view: row.inverse for row in VIEW_OPERATORS if row.inverse is not None}
+VIEW_INVERSES: Final[dict[object, Inverse]] = {
+    row.view: row.inverse for row in VIEW_OPERATORS if row.inverse is not None
+}
 
 KEEP_ORDER: Final = frozenset(row.copy for row in VIEW_OPERATORS if row.keeps_order and row.copy)
 """Copies of views whose elements come in the order of the input's."""
 
 
 def scatter_by_index(
-    call: Call, view: OpOverload, parent: Value, value: Value, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Value:
+    call: Call, view: OpOverload, parent: Argument, value: Argument, args: Args, kwargs: Kwargs
+) -> Argument:
     """`parent` once its view is `value`, whatever the view (unfold, split …)."""
     return scatter_shown(call, lambda numbers: call(view, numbers, *args, **kwargs), parent, value)
 
 
-def scatter_shown(call: Call, shown: Callable[[Value], Value], parent: Value, value: Value) -> Value:
+def scatter_shown(call: Call, shown: Callable[[Argument], Argument], parent: Argument, value: Argument) -> Argument:
     """`parent` once `shown`, some view of it, is `value`: the same view of the elements' numbers says which it shows.
 
     numbers = shown(arange(numel).reshape(parent.shape))
@@ -153,13 +155,15 @@ def scatter_shown(call: Call, shown: Callable[[Value], Value], parent: Value, va
     return call(aten.reshape.default, call(aten.scatter.src, flat, 0, index, source), sizes)
 
 
-def _sizes(call: Call, value: Value) -> list[Any]:
+def _sizes(call: Call, value: Argument) -> list[Argument]:
     """The shape of `value`; a dynamic size as a value of the graph."""
-    shape = value.meta["val"].shape
+    shape = fake_tensor(value).shape
     return [n if isinstance(n, int) else call(aten.sym_size.int, value, dim) for dim, n in enumerate(shape)]
 
 
-def scatter_piece(parent: Value, value: Value, pieces: Node, index: int) -> tuple[OpOverload, tuple[Any, ...]]:
+def scatter_piece(
+    parent: Argument, value: Argument, pieces: Node, index: int
+) -> tuple[OpOverload, tuple[Argument, ...]]:
     """`parent`, which `pieces` (split, chunk, unbind …) cut up, once piece `index` is `value`."""
     named = {argument.name: argument.default_value for argument in pieces.target._schema.arguments}  # type: ignore[union-attr]
     dim = dict(zip(named, pieces.args, strict=False)).get("dim", pieces.kwargs.get("dim", named["dim"]))

@@ -13,20 +13,21 @@ weights.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Node
-from torch.fx.node import map_aggregate
+from torch.fx.node import Argument, map_aggregate
 
 from delegraph.aot.edge.dialects import ATEN, Dialect
 from delegraph.aot.graph.bodies import attributes, referenced
 from delegraph.aot.graph.edit import with_graph
+from delegraph.aot.graph.external_constants import external_tag
 from delegraph.aot.graph.signature import ResolvedSignature, live_nodes
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult
 
@@ -46,28 +47,26 @@ _UNDEFINED_CONTENT: Final = frozenset(
 class ConstantFolding(ExportedProgramPassBase):
     """Puts constants in the place of constant computations, unless that would make the file larger.
 
-    A weight that `external_tag` gives the name of a `.ptd` for stays what that file says it is.
+    An external constant stays what its `.ptd` says it is.
     """
-
-    def __init__(self, *, external_tag: Callable[[Node], str | None] = lambda node: None) -> None:
-        self.external_tag = external_tag
 
     required_dialect: Dialect | None = ATEN
 
     def call(self, program: ExportedProgram) -> ExportedProgramPassResult:
         """Fold; equal computations are done once and share their constant."""
-        constants = _constants(program, self.external_tag)
+        constants = _constants(program)
         needed = ResolvedSignature.of(program).results
         foldable = _foldable_nodes(program, constants)
         live = live_nodes(program.graph, needed)
         first = _firsts(foldable)
-        values: dict[Node, Any] = {}
+        values: dict[Node, Argument] = {}
         folded: dict[Node, torch.Tensor] = {}
         for group in _groups([node for node in foldable if node in live], constants, needed):
             room = 0 if group.dequantizes else max(ALLOWANCE, INSTRUCTION_NBYTES * len(group.nodes))
             if group.results and group.bytes_after(first) <= group.bytes_before(constants, needed, live) + room:
                 _evaluate(group, constants, first, values)
-                folded.update({node: values[node] for node in group.results})
+                results = {node: values[node] for node in group.results}
+                folded.update({node: value for node, value in results.items() if isinstance(value, torch.Tensor)})
         if not folded:
             return ExportedProgramPassResult(program, False)
         return ExportedProgramPassResult(_replaced(program, folded, first, foldable), True)
@@ -78,7 +77,7 @@ def constant_folding() -> ConstantFolding:
     return ConstantFolding()
 
 
-def _constants(program: ExportedProgram, external_tag: Callable[[Node], str | None]) -> dict[Node, torch.Tensor]:
+def _constants(program: ExportedProgram) -> dict[Node, torch.Tensor]:
     """The tensors that are known now: nothing changes them, and no other file has them."""
     constants = ResolvedSignature.of(program).constants
     own = {node: stored.tensor for node, stored in constants.items() if external_tag(node) is None}
@@ -121,7 +120,7 @@ class _Group:
         """Bytes of the results, each computation counted once."""
         return sum(_nbytes(node.meta["val"]) for node in {first[node] for node in self.results})
 
-    def bytes_before(self, constants: Mapping[Node, torch.Tensor], needed: Iterable[Any], live: set[Node]) -> int:
+    def bytes_before(self, constants: Mapping[Node, torch.Tensor], needed: Iterable[object], live: set[Node]) -> int:
         """Bytes of the weights that nothing else needs."""
         results = {node for node in needed if isinstance(node, Node)}
         freed = [
@@ -157,7 +156,7 @@ def _is_pure(node: Node) -> bool:
     )
 
 
-def _is_static(value: Any) -> bool:
+def _is_static(value: object) -> bool:
     values = value if isinstance(value, (tuple, list)) else (value,)
     return all(isinstance(v, torch.Tensor) and all(isinstance(size, int) for size in v.shape) for v in values)
 
@@ -171,7 +170,7 @@ def _firsts(nodes: Iterable[Node]) -> dict[Node, Node]:
     return first
 
 
-def _key(value: Any, first: Mapping[Node, Node]) -> object:
+def _key(value: object, first: Mapping[Node, Node]) -> object:
     """An argument as something to be compared: 1, 1.0 and True are different."""
     if isinstance(value, Node):
         return first.get(value, value)
@@ -182,7 +181,7 @@ def _key(value: Any, first: Mapping[Node, Node]) -> object:
     return type(value), value
 
 
-def _groups(nodes: Sequence[Node], constants: Mapping[Node, torch.Tensor], needed: Iterable[Any]) -> list[_Group]:
+def _groups(nodes: Sequence[Node], constants: Mapping[Node, torch.Tensor], needed: Iterable[object]) -> list[_Group]:
     """The connected groups of `nodes`; a result is what the rest of the program, or its caller, reads."""
     leader: dict[Node, Node] = {}
 
@@ -209,7 +208,7 @@ def _groups(nodes: Sequence[Node], constants: Mapping[Node, torch.Tensor], neede
 
 
 def _evaluate(
-    group: _Group, constants: Mapping[Node, torch.Tensor], first: Mapping[Node, Node], values: dict[Node, Any]
+    group: _Group, constants: Mapping[Node, torch.Tensor], first: Mapping[Node, Node], values: dict[Node, Argument]
 ) -> None:
     """Add the values of the group's nodes to `values`."""
     values.update({node: constants[node].detach() for node in group.weights})
@@ -224,6 +223,6 @@ def _evaluate(
             values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
 
 
-def _nbytes(value: Any) -> int:
+def _nbytes(value: Argument) -> int:
     values = value if isinstance(value, (tuple, list)) else (value,)
-    return sum(v.numel() * v.element_size() for v in values)
+    return sum(v.numel() * v.element_size() for v in values if isinstance(v, torch.Tensor))

@@ -15,7 +15,7 @@ node). A pass that overrides `call` alone edits the graph in place and costs wha
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -23,12 +23,15 @@ import sympy
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate
+from torch._library.fake_class_registry import FakeScriptObject
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, GraphModule, Interpreter, Node, Tracer
 from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings, rebind_unbacked
 from torch.fx.graph import CodeGen
+from torch.fx.node import Argument as GraphArgument
+from torch.fx.node import Target
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.utils import _pytree as pytree
 
@@ -58,11 +61,11 @@ class ExportTracer(Tracer):
         self.root = torch.nn.Module()
         self.graph = Graph(tracer_cls=None)
         self.graph.set_codegen(codegen)
-        self.tensor_attrs: dict[Any, str] = {}
+        self.tensor_attrs: dict[torch.Tensor | torch.ScriptObject | FakeScriptObject | pytree.TreeSpec, str] = {}
         self.submodules: dict[torch.nn.Module, str] = {}
         self.fake_tensor_mode: FakeTensorMode | None = None
 
-    def create_arg(self, a: Argument) -> Any:
+    def create_arg(self, a: Argument) -> GraphArgument:
         """An argument as the graph has it: a node, or a constant."""
         if isinstance(a, ProxyValue):
             return a.node
@@ -91,7 +94,7 @@ class ExportTracer(Tracer):
         """Say by `meta["val"]` what `node` gives: `value`, its tensors fake."""
         node.meta["val"] = pytree.tree_map(self._fake, value)
 
-    def _fake(self, value: Any) -> Any:
+    def _fake(self, value: object) -> object:
         if isinstance(value, FakeTensor) or not isinstance(value, torch.Tensor):
             return value if isinstance(value, (FakeTensor, *_SYMBOLIC, int, float, bool, str)) else None
         assert self.fake_tensor_mode is not None
@@ -106,7 +109,7 @@ class ExportInterpreter(Interpreter):
         self.callback = callback
         self.node: Node = next(iter(gm.graph.nodes))
 
-    def run_node(self, n: Node) -> Any:
+    def run_node(self, n: Node) -> object:
         """Run one node; an error says which."""
         self.node = n
         self.callback._replaced, self.callback.node_debug_str = n, n.format_node()
@@ -118,28 +121,29 @@ class ExportInterpreter(Interpreter):
             name = type(self.callback).__name__
             raise LoweringError(f"pass {name}: {cause}", node=n.name, location=user_location(n)) from cause
 
-    def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Argument:
         """Hand it to the pass."""
-        return self.callback.placeholder(target, super().placeholder(target, args, kwargs), self._meta())
+        return self.callback.placeholder(str(target), super().placeholder(target, args, kwargs), self._meta())
 
-    def output(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def output(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Argument:
         """Hand it to the pass."""
         return self.callback.output(args[0], self._meta()).data
 
-    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Argument:
         """Refuse it: programs call operators."""
         raise self._refused(f"call_module is not supported: {target}")
 
-    def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def call_method(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Argument:
         """Refuse it: programs call operators."""
         raise self._refused(f"call_method is not supported: {target}")
 
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Argument:
         """Hand a call to the method of the pass that is for its kind."""
         meta, callback = self._meta(), self.callback
         if target is operator.getitem:
             return callback.call_getitem(args[0], args[1], meta)
         if target in _SYM_OPERATORS or getattr(target, "__module__", None) in _SCALAR_MODULES:
+            assert callable(target)
             return callback.call_sym(target, args, meta)
         if isinstance(target, (OpOverload, OpOverloadPacket)):
             return callback.call_operator(target, args, kwargs, meta)
@@ -190,7 +194,7 @@ class ExportPass(PassBase):
     node_debug_str: str | None = None
     """The node of the old graph that is being run, as text."""
     _replaced: Node | None = None
-    _symbols: set[Any] = frozenset()  # type: ignore[assignment]
+    _symbols: set[sympy.Symbol | None] = frozenset()  # type: ignore[assignment]
     """Symbols of the old graph that stand for sizes of the new one."""
 
     def call(self, graph_module: GraphModule) -> PassResult:
@@ -226,12 +230,12 @@ class ExportPass(PassBase):
         return ProxyValue(arg, proxy)
 
     def call_operator(
-        self, op: Any, args: tuple[Argument, ...], kwargs: dict[str, Argument], meta: NodeMetadata
+        self, op: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument], meta: NodeMetadata
     ) -> ProxyValue:
         """A call of an operator (`OpOverload`)."""
         return self._fx("call_function", op, args, kwargs, meta)
 
-    def call_sym(self, target: Callable[..., Any], args: tuple[Argument, ...], meta: NodeMetadata) -> ProxyValue:
+    def call_sym(self, target: Callable[..., object], args: tuple[Argument, ...], meta: NodeMetadata) -> ProxyValue:
         """A call of a Python function on symbolic sizes (`operator.add`, `torch.sym_max`)."""
         return self._fx("call_function", target, args, {}, meta)
 
@@ -286,12 +290,16 @@ class ExportPass(PassBase):
         return self._fx("call_function", torch.ops.higher_order.scan, arguments, {}, meta)
 
     def call_delegate(
-        self, lowered_module: Any, args: tuple[Argument, ...], kwargs: dict[str, Argument], meta: NodeMetadata
+        self,
+        lowered_module: torch.nn.Module,
+        args: tuple[Argument, ...],
+        kwargs: dict[str, Argument],
+        meta: NodeMetadata,
     ) -> ProxyValue:
         """A call of a delegate; what lies in it stays as it is."""
         return self._fx("call_function", executorch_call_delegate, (lowered_module, *args), kwargs, meta)
 
-    def output(self, results: Any, meta: NodeMetadata) -> ProxyValue:
+    def output(self, results: Argument, meta: NodeMetadata) -> ProxyValue:
         """The outputs of the graph."""
         return self._fx("output", "output", (results,), {}, meta)
 
@@ -311,7 +319,7 @@ class ExportPass(PassBase):
         return PassResult(new, True)
 
     def _fx(
-        self, kind: str, target: Any, args: tuple[Argument, ...], kwargs: dict[str, Argument], meta: NodeMetadata
+        self, kind: str, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument], meta: NodeMetadata
     ) -> ProxyValue:
         """A node of the new graph, and what it gives."""
         value = getattr(self.interpreter, kind)(target, *_data((args, kwargs)))
@@ -324,7 +332,7 @@ class ExportPass(PassBase):
         self._bind_symbols(proxy.node, value, None if old is None else old.meta.get("val"))
         return ProxyValue(value, proxy)
 
-    def _bind_symbols(self, node: Node, value: Any, old_value: Any) -> None:
+    def _bind_symbols(self, node: Node, value: torch.Tensor | tuple[torch.Tensor, ...], old_value: object) -> None:
         """Where a call makes up sizes (`nonzero`), they are the symbols that it made up in the old graph."""
         env = getattr(self.fake_tensor_mode, "shape_env", None)
         node.meta.pop("unbacked_bindings", None)
@@ -340,7 +348,7 @@ class ExportPass(PassBase):
             node.meta["unbacked_bindings"] = bindings
 
     @contextmanager
-    def _fake_mode(self, graph_module: GraphModule, inputs: Sequence[Argument]) -> Any:
+    def _fake_mode(self, graph_module: GraphModule, inputs: Sequence[Argument]) -> Iterator[None]:
         """The mode that the graph's values belong to, or a new one, entered."""
         values = pytree.tree_leaves([inputs, [node.meta.get("val") for node in graph_module.graph.nodes]])
         mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
@@ -367,7 +375,7 @@ def _proxies(arguments: Any) -> Any:
     )
 
 
-def _symbol_at(value: Any, path: Any) -> Any:
+def _symbol_at(value: object, path: pytree.KeyPath) -> sympy.Symbol | None:
     """The symbol that a size of `value` is; None where it is none."""
     try:
         size = pytree.key_get(value, path)
@@ -377,7 +385,7 @@ def _symbol_at(value: Any, path: Any) -> Any:
     return expression if isinstance(expression, sympy.Symbol) else None
 
 
-def _constant_or_value(value: Any) -> Any:
+def _constant_or_value(value: object) -> object:
     constant = getattr(value, "constant", None)
     return value if constant is None else constant
 
@@ -391,7 +399,7 @@ def _row(value: ProxyValue) -> torch.Tensor:
 def _symbols(module: GraphModule) -> list[list[str]]:
     """The symbolic sizes of each input, as text."""
 
-    def text(value: Any) -> list[str]:
+    def text(value: object) -> list[str]:
         sizes = list(value.shape) if isinstance(value, torch.Tensor) else [value]
         return [f"{dim}: {size}" for dim, size in enumerate(sizes) if isinstance(size, _SYMBOLIC)]
 

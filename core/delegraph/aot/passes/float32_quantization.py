@@ -13,7 +13,7 @@ the user's model has them.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.export import ExportedProgram
@@ -22,6 +22,7 @@ from torch.fx import Node
 from delegraph.aot.edge.dialects import ATEN, Dialect
 from delegraph.aot.graph.bodies import all_nodes, attributes
 from delegraph.aot.graph.edit import with_graph
+from delegraph.aot.graph.fake_values import fake_tensor
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult
 
 __all__ = ["Float32Quantization"]
@@ -51,8 +52,9 @@ class Float32Quantization(ExportedProgramPassBase):
 
 
 def _widen_input(node: Node) -> bool:
-    source: Any = node.args[0]
-    if source.meta["val"].dtype not in _HALVES:
+    source = node.args[0]
+    assert isinstance(source, Node)
+    if fake_tensor(source).dtype not in _HALVES:
         return False
     with node.graph.inserting_before(node):
         wide = _cast(node, source, torch.float32)

@@ -14,7 +14,7 @@ its kernels are there in either runtime.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.export import ExportedProgram
@@ -24,6 +24,7 @@ from delegraph.aot.edge.dialects import ATEN, Dialect
 from delegraph.aot.edge.dim_order_ops import BY_DIM_ORDER, dim_order
 from delegraph.aot.graph.bodies import all_nodes, attributes
 from delegraph.aot.graph.edit import with_graph
+from delegraph.aot.graph.fake_values import fake_tensor
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult
 
 __all__ = ["KernelCopies"]
@@ -55,8 +56,9 @@ class KernelCopies(ExportedProgramPassBase):
 
 def _rewrite_copy(node: Node) -> bool:
     """Whether `node` is erased: it would only repeat its argument."""
-    source: Any = node.args[0]
-    old, new = source.meta["val"], node.meta["val"]
+    source = node.args[0]
+    assert isinstance(source, Node)
+    old, new = fake_tensor(source), fake_tensor(node)
     order = dim_order(new)
     if order != dim_order(old):
         node.target = _dim_order_ops._to_dim_order_copy.default

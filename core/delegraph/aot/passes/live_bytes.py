@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -46,7 +45,7 @@ class LiveBytes:
         self,
         module: GraphModule,
         bounds: Bounds,
-        roots: Sequence[Any],
+        roots: Sequence[object],
         planned: Collection[Node] = (),
         always: Collection[Node] = (),
     ) -> None:
@@ -77,7 +76,7 @@ class LiveBytes:
         """All units, those that were joined to others too."""
         return list(dict.fromkeys([*self._of.values(), *self._results.values()]))
 
-    def of(self, node: Any) -> Unit | None:
+    def of(self, node: object) -> Unit | None:
         """The unit that a node's tensor lies in; None for a value that is not a single planned tensor."""
         return _home(self._of.get(node)) if isinstance(node, Node) else None
 
@@ -130,7 +129,7 @@ class LiveBytes:
                 if isinstance(result, torch.Tensor):
                     self._results[node, i] = Unit(node, i, self._nbytes(result, node), first, first)
 
-    def _show(self, node: Node, source: Any) -> None:
+    def _show(self, node: Node, source: object) -> None:
         if (unit := self.of(source)) is not None:
             self._of[node] = unit
 

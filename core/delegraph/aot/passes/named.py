@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeGuard
 
 from torch.fx.passes.infra.pass_manager import PassManager
 
-from delegraph.aot.arguments import check_list, check_method_names, made_by_name
-from delegraph.aot.config import Passes
+from delegraph.aot.arguments import check_method_names, made_by_name, read_plugins
+from delegraph.aot.config import Pass, Passes
 from delegraph.interfaces.graph_pass import GraphPass
 from delegraph.plugins.registry import PluginRegistry
 
@@ -29,6 +29,9 @@ def passes_by_method(
     return dict.fromkeys(methods, own)
 
 
-def _made(argument: str, passes: Any, plugins: PluginRegistry) -> list[GraphPass]:
-    check_list(argument, passes)
-    return list(made_by_name(argument, passes or (), "passes", callable, plugins).values())
+def _made(argument: str, passes: Iterable[Pass] | None, plugins: PluginRegistry) -> list[GraphPass]:
+    return list(made_by_name(argument, read_plugins(argument, passes), "passes", _is_pass, plugins).values())
+
+
+def _is_pass(value: object) -> TypeGuard[GraphPass]:
+    return callable(value)

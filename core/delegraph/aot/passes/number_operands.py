@@ -15,12 +15,13 @@ there; constants and casts that nothing reads any more are not emitted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
+from torch.fx.node import Argument
 
 from delegraph.aot.edge.dialects import ATEN, Dialect
 from delegraph.aot.edge.tensor_operands import (
@@ -32,6 +33,7 @@ from delegraph.aot.edge.tensor_operands import (
     python_kind,
 )
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
+from delegraph.aot.graph.fake_values import fake_value
 from delegraph.aot.graph.provenance import OPERAND
 from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult
@@ -61,12 +63,15 @@ class NumberOperands(ExportedProgramPassBase):
         return ExportedProgramPassResult(program, modified=True)
 
 
-def _numbers(program: ExportedProgram) -> dict[Node, Any]:
+def _numbers(program: ExportedProgram) -> dict[Node, Argument]:
     """Nodes that stand for a number -> that number: a Python number, or the node of a symbolic one."""
     constants = {node: stored.tensor for node, stored in ResolvedSignature.of(program).constants.items()}
-    numbers: dict[Node, Any] = {}
+    numbers: dict[Node, Argument] = {}
     for node in all_nodes(program.graph_module):
-        number: Any = node.args[0] if _is_symbolic(node) else lifted_number(node)
+        if _is_symbolic(node):
+            numbers[node] = node.args[0]
+            continue
+        number = lifted_number(node)
         changed = node in constants and not _holds(constants[node], number)
         if number is not None and not isinstance(number, complex) and not changed:  # a file holds no complex number
             numbers[node] = number
@@ -84,13 +89,13 @@ def _holds(tensor: torch.Tensor, number: complex | None) -> bool:
     )
 
 
-def _rewrite(node: Node, op: OpOverload, numbers: Mapping[Any, Any]) -> None:
+def _rewrite(node: Node, op: OpOverload, numbers: Mapping[Node, Argument]) -> None:
     """`mul.Tensor(cast of i, c)` -> `mul.Scalar(i, 0.5)`, where that computes in the same dtype."""
     if (op not in ONE_DTYPE and number_overload(op) is None) or len(node.args) < 2:
         return
     first, second = node.args[:2]
     overload = number_overload(op)
-    number = None if overload is None or first in numbers else numbers.get(second)
+    number = None if overload is None or first in numbers or not isinstance(second, Node) else numbers.get(second)
     operands = (_uncast(first), _uncast(second) if number is None else number)
     if operands == (first, second) or _common_dtype(op, *operands) != _common_dtype(op, first, second):
         return
@@ -101,13 +106,14 @@ def _rewrite(node: Node, op: OpOverload, numbers: Mapping[Any, Any]) -> None:
             node.args, node.kwargs = (*node.args, node.kwargs["alpha"]), {}
 
 
-def _uncast(operand: Any) -> Any:
+def _uncast(operand: Argument) -> Argument:
     """The operand before it was cast to the others' dtype."""
-    is_cast = isinstance(operand, Node) and operand.target in _CASTS and OPERAND in operand.meta
-    return operand.args[0] if is_cast else operand
+    if isinstance(operand, Node) and operand.target in _CASTS and OPERAND in operand.meta:
+        return operand.args[0]
+    return operand
 
 
-def _common_dtype(op: OpOverload, first: Any, second: Any) -> torch.dtype:
+def _common_dtype(op: OpOverload, first: Argument, second: Argument) -> torch.dtype:
     """The dtype that `op` computes in."""
     dtype = torch.result_type(_typed(first), _typed(second))
     if op == aten.div.Tensor and not (dtype.is_floating_point or dtype.is_complex):
@@ -115,7 +121,8 @@ def _common_dtype(op: OpOverload, first: Any, second: Any) -> torch.dtype:
     return dtype
 
 
-def _typed(operand: Any) -> Any:
+def _typed(operand: Argument) -> complex | torch.Tensor:
     """A value that promotes as `operand` does."""
-    value = operand.meta["val"] if isinstance(operand, Node) else operand
+    value = fake_value(operand) if isinstance(operand, Node) else operand
+    assert isinstance(value, (int, float, complex, torch.Tensor, *SYMBOLS))
     return python_kind(value)(1) if isinstance(value, SYMBOLS) else value

@@ -18,21 +18,22 @@ alive than there are without it, the copy stays (`live_bytes.py`).
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate as call_delegate
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
-from torch.fx.node import map_arg
+from torch.fx.node import Argument, map_arg
 
 from delegraph.aot.graph.bodies import graph_modules, output_producer, output_values
 from delegraph.aot.graph.devices import device_of
+from delegraph.aot.graph.fake_values import fake_tensor, several
 from delegraph.aot.graph.memory_use import MEMORY_USE, PART_OF, PIECE_OFFSETS, MemoryUse, memory_use
 from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.aot.graph.tensor_spec import Bounds, TensorSpec
@@ -151,7 +152,7 @@ class _Graph:
             value.meta[PART_OF] = node.name, start
             value.meta.setdefault(MEMORY_USE, MemoryUse.PART)
 
-    def _part(self, operand: Any, spec: TensorSpec, whole: Node, others: Sequence[Unit]) -> Unit | None:
+    def _part(self, operand: object, spec: TensorSpec, whole: Node, others: Sequence[Unit]) -> Unit | None:
         """The memory of `operand`, if it may lie in that of `whole`: made by a call for this alone, all of it shown."""
         unit = self.alive.of(operand)
         if unit is None or unit in others or unit.is_kept or not self._is_own(unit) or unit.nbytes != spec.nbytes:
@@ -160,7 +161,7 @@ class _Graph:
         producer = output_producer(value)
         if producer is None or memory_use(value) not in (None, MemoryUse.WHOLE) or not self._spec(value).is_contiguous:
             return None
-        reads = [read for read in _nodes(whole.args[0]) if self.alive.of(read) is unit]
+        reads = [read for read in _nodes(several(whole.args[0])) if self.alive.of(read) is unit]
         is_static = self._spec(value).is_static
         return unit if is_static and len(reads) == 1 and _one_memory(unit.origin, whole) else None
 
@@ -193,8 +194,9 @@ class _Graph:
             return False
         return not any(self.alive.of(foreign) is unit for foreign in self.foreign)
 
-    def _spec(self, node: Any) -> TensorSpec:
-        return self.bounds.spec(node.meta["val"], node)
+    def _spec(self, node: Argument) -> TensorSpec:
+        assert isinstance(node, Node)
+        return self.bounds.spec(fake_tensor(node), node)
 
 
 # ---- cutting and joining ---------------------------------------------------------------------------
@@ -203,8 +205,14 @@ Cut: TypeAlias = tuple[int, Sequence[int]]
 """The dim along which an operator cuts its first argument, and the index at which each of its results begins."""
 
 
-def _argument(node: Node, position: int, name: str, default: Any) -> Any:
+def _argument(node: Node, position: int, name: str, default: int | None) -> Argument:
     return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
+
+
+def _dim(node: Node, position: int) -> int:
+    dim = _argument(node, position, "dim", 0)
+    assert isinstance(dim, int)
+    return dim
 
 
 def _sliced(node: Node, spec: TensorSpec) -> Cut | None:
@@ -216,9 +224,9 @@ def _narrowed(node: Node, spec: TensorSpec) -> Cut | None:
     return _from(spec, node.args[1], node.args[2])
 
 
-def _from(spec: TensorSpec, dim: Any, start: Any) -> Cut | None:
+def _from(spec: TensorSpec, dim: Argument, start: Argument) -> Cut | None:
     """The cut that begins at `start`, which counts from the end if it is below 0."""
-    if not isinstance(start, int) or not spec.sizes:
+    if not isinstance(start, int) or not isinstance(dim, int) or not spec.sizes:
         return None
     size = spec.sizes[dim]
     return dim % len(spec.sizes), [min(max(start + size if start < 0 else start, 0), size)]
@@ -226,7 +234,7 @@ def _from(spec: TensorSpec, dim: Any, start: Any) -> Cut | None:
 
 def _split(node: Node, spec: TensorSpec) -> Cut | None:
     """`split_copy` and `split_with_sizes_copy`: one after the other."""
-    dim = _argument(node, 2, "dim", 0)
+    dim = _dim(node, 2)
     sizes = [piece.shape[dim] for piece in node.meta["val"]]
     if not all(isinstance(size, int) for size in sizes):
         return None
@@ -234,10 +242,10 @@ def _split(node: Node, spec: TensorSpec) -> Cut | None:
 
 
 def _unbound(node: Node, spec: TensorSpec) -> Cut | None:
-    return _argument(node, 1, "dim", 0) % len(spec.sizes), range(len(node.meta["val"]))
+    return _dim(node, 1) % len(spec.sizes), range(len(node.meta["val"]))
 
 
-_CUTS: Final[Mapping[Any, Callable[[Node, TensorSpec], Cut | None]]] = {
+_CUTS: Final[Mapping[object, Callable[[Node, TensorSpec], Cut | None]]] = {
     aten.slice_copy.Tensor: _sliced,
     aten.narrow_copy.default: _narrowed,
     aten.select_copy.int: _narrowed,
@@ -263,13 +271,13 @@ def _offsets(
 
 def _is_row_of(parts: Sequence[TensorSpec], whole: TensorSpec, cat: Node) -> bool:
     """Whether the bytes of `whole` are those of `parts`, one after the other."""
-    dim = _argument(cat, 1, "dim", 0) % max(len(whole.sizes), 1)
+    dim = _dim(cat, 1) % max(len(whole.sizes), 1)
     alike = all(part.is_static and part.is_contiguous and part.nbytes and part.dtype == whole.dtype for part in parts)
     fits = whole.is_static and whole.is_contiguous and sum(part.nbytes for part in parts) == whole.nbytes
     return alike and fits and prod(whole.sizes[:dim]) == 1
 
 
-def _values(node: Node) -> Sequence[Any]:
+def _values(node: Node) -> Sequence[torch.Tensor]:
     value = node.meta["val"]
     return value if isinstance(value, (tuple, list)) else (value,)
 
@@ -287,5 +295,5 @@ def _one_memory(a: Node, b: Node) -> bool:
     return bool(a.meta.get("memory_id") == b.meta.get("memory_id"))
 
 
-def _nodes(values: Any) -> Iterator[Node]:
+def _nodes(values: Iterable[object]) -> Iterator[Node]:
     yield from (value for value in values if isinstance(value, Node))

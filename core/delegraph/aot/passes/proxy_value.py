@@ -19,13 +19,13 @@ PROTECTED_KEYS: Final = frozenset({"val", "stack_trace", "nn_module_stack", "deb
 class NodeMetadata:
     """A copy of a node's `meta`, to be given to the nodes that take its place."""
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
+    def __init__(self, data: Mapping[str, object]) -> None:
         self.data: dict[str, Any] = dict(data)
 
     def __getitem__(self, key: str) -> Any:
         return self.data[key]
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: object) -> None:
         if key in PROTECTED_KEYS:
             raise LoweringError(
                 f"could not override node key: {key}; nodes that take another's place keep it, and those that do not"
@@ -70,7 +70,7 @@ class ProxyValue:
             raise LoweringError(f"{type(self.data).__name__} is not a tensor", node=self.node.name)
         return cast(torch.Tensor, self.data)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return iter(self.data)
 
     def __bool__(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
@@ -45,7 +44,7 @@ def run_passes(
     return program
 
 
-def _verify(program: ExportedProgram, dialect: Any, kept: Collection[OpOverload]) -> None:
+def _verify(program: ExportedProgram, dialect: Dialect | None, kept: Collection[OpOverload]) -> None:
     if dialect is not None:
         verify(program, dialect, kept)
 
@@ -62,7 +61,7 @@ def _run(program: ExportedProgram, graph_pass: GraphPass) -> ExportedProgram:
     return _of_program_pass(result, name) if of_program else _of_graph_pass(program, result, name)
 
 
-def _of_program_pass(result: Any, name: str) -> ExportedProgram:
+def _of_program_pass(result: object, name: str) -> ExportedProgram:
     if not isinstance(result, ExportedProgramPassResult):
         raise LoweringError(
             f"pass {name} returned {type(result).__name__}; an ExportedProgramPassBase returns an"
@@ -72,7 +71,7 @@ def _of_program_pass(result: Any, name: str) -> ExportedProgram:
     return result.exported_program
 
 
-def _of_graph_pass(program: ExportedProgram, result: Any, name: str) -> ExportedProgram:
+def _of_graph_pass(program: ExportedProgram, result: object, name: str) -> ExportedProgram:
     module = program.graph_module if result is None else getattr(result, "graph_module", result)
     if not isinstance(module, GraphModule):
         raise LoweringError(

@@ -30,8 +30,11 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.fx.node import Argument
 
 from delegraph.aot.graph.bodies import output_producer, output_values, referenced
+from delegraph.aot.graph.external_constants import external_tag
+from delegraph.aot.graph.fake_values import Args, several
 from delegraph.aot.graph.memory_use import MEMORY_USE, MemoryUse, clear_memory_use, memory_use
 from delegraph.aot.graph.signature import ResolvedSignature, live_nodes
 from delegraph.aot.graph.tensor_spec import Bounds, TensorSpec, result_spec, spec_of_tensor
@@ -59,7 +62,6 @@ class ViewElision(ExportedProgramPassBase):
 
     alloc_graph_input: bool = True
     alloc_graph_output: bool = True
-    external_tag: Callable[[Node], str | None] = lambda node: None
 
     def call(self, program: ExportedProgram) -> ExportedProgramPassResult:
         """Mark the views of the method's graph and of the bodies in it."""
@@ -78,7 +80,7 @@ class ViewElision(ExportedProgramPassBase):
                 planned = _Kind.PLANNED if self.alloc_graph_input else _Kind.FOREIGN
                 yield node, _Memory(bounds.spec(value, node), _Kind.OVERWRITTEN if node in overwritten else planned)
         for node, stored in signature.constants.items():
-            kind = _Kind.CONSTANT if self.external_tag(node) is None else _Kind.FOREIGN
+            kind = _Kind.CONSTANT if external_tag(node) is None else _Kind.FOREIGN
             yield node, _Memory(spec_of_tensor(stored.tensor), kind)
 
 
@@ -115,7 +117,7 @@ class _Walk:
     """Results (node, position) whose memory is there before the call: those of a branch, of a loop."""
     kept: set[Node] = field(default_factory=set)
 
-    def run(self, roots: Sequence[Any]) -> None:
+    def run(self, roots: Sequence[object]) -> None:
         """Decide for the nodes that `roots` need."""
         self.kept = {node for node in roots if isinstance(node, Node)}
         live = live_nodes(self.module.graph, roots)
@@ -178,7 +180,7 @@ class _Walk:
             value = value[index]
         return self._result(node, path[0], value)
 
-    def _result(self, node: Node, position: int, value: Any, dynamic: bool = False) -> _Memory | None:
+    def _result(self, node: Node, position: int, value: object, dynamic: bool = False) -> _Memory | None:
         """The memory of the result of `node` at `position`: new, or the one that is there for it already."""
         if (node, position) in self.destinations:
             return self.destinations[node, position]
@@ -206,12 +208,13 @@ class _Walk:
                 self.destinations[node, position] = memory
         return [self.destinations.get((node, i)) for i in range(*slice(start, stop).indices(len(node.meta["val"])))]  # type: ignore[misc]
 
-    def memories_of(self, values: Iterable[Any]) -> list[_Memory | None]:
+    def memories_of(self, values: Iterable[object]) -> list[_Memory | None]:
         """The memory of each of a body's operands."""
         return [self.memories.get(value) if isinstance(value, Node) else None for value in values]
 
-    def body(self, reference: Any) -> _Walk:
+    def body(self, reference: Argument) -> _Walk:
         """A walk through the body that a get_attr node refers to."""
+        assert isinstance(reference, Node)
         module = referenced(self.module, reference)
         assert isinstance(module, GraphModule)
         return _Walk(module, self.bounds, self.entered)
@@ -236,22 +239,20 @@ def _enter_cond(outer: _Walk, node: Node) -> None:
     _, true_body, false_body, *rest = node.args
     outputs = outer.results(node)
     for body in (true_body, false_body):
-        outer.body(body).enter(outer.memories_of(rest[0] if rest else ()), outputs)  # type: ignore[arg-type]
+        outer.body(body).enter(outer.memories_of(several(rest[0]) if rest else ()), outputs)
 
 
 def _enter_map(outer: _Walk, node: Node) -> None:
     body, xs, additional = node.args
-    _enter_rounds(outer, node, body, (), xs, additional)  # type: ignore[arg-type]
+    _enter_rounds(outer, node, body, (), several(xs), several(additional))
 
 
 def _enter_scan(outer: _Walk, node: Node) -> None:
     body, init, xs, additional = node.args[:4]
-    _enter_rounds(outer, node, body, init, xs, additional)  # type: ignore[arg-type]
+    _enter_rounds(outer, node, body, several(init), several(xs), several(additional))
 
 
-def _enter_rounds(
-    outer: _Walk, node: Node, body: Any, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any]
-) -> None:
+def _enter_rounds(outer: _Walk, node: Node, body: Argument, init: Args, xs: Args, additional: Args) -> None:
     """Carried values and rows have tensors of their own; stacked results grow, so they are dynamic."""
     carries = outer.results(node, stop=len(init))
     outer.results(node, start=len(init), dynamic=True)
@@ -263,7 +264,7 @@ def _enter_rounds(
 
 def _enter_while_loop(outer: _Walk, node: Node) -> None:
     condition, body, _, additional = node.args
-    inputs = [*outer.results(node), *outer.memories_of(additional)]  # type: ignore[arg-type]
+    inputs = [*outer.results(node), *outer.memories_of(several(additional))]
     for reference in (condition, body):
         outer.body(reference).enter(inputs)
 

@@ -201,9 +201,13 @@ def _row_with_options(text: Any) -> Recipe:
     return replace(RECIPES[written.name], **written.options)
 
 
-def rules_from(recipe_or_rules: RecipeOrRules, models: Iterable[torch.nn.Module | ExportedProgram] = ()) -> Rules:
-    """The user's recipe or rules as `Rules`, for these models. Raises as `recipe_named`, and for a mapping without
-    `"default"`."""
+def rules_from(
+    recipe_or_rules: RecipeOrRules | Rules, models: Iterable[torch.nn.Module | ExportedProgram] = ()
+) -> Rules:
+    """The user's recipe or rules as `Rules`, for these models; what was read already stays as it is. Raises as
+    `recipe_named`, and for a mapping without `"default"`."""
+    if isinstance(recipe_or_rules, Rules):
+        return recipe_or_rules
     if not isinstance(recipe_or_rules, Mapping):
         return Rules(recipe_named(recipe_or_rules))
     if "default" not in recipe_or_rules:
@@ -221,11 +225,11 @@ def rules_from(recipe_or_rules: RecipeOrRules, models: Iterable[torch.nn.Module 
     return Rules(recipe_named(recipe_or_rules["default"]), rules, types)
 
 
-def check_rules(recipe_or_rules: RecipeOrRules, models: Iterable[torch.nn.Module | ExportedProgram]) -> None:
+def check_rules(rules: Rules, models: Iterable[torch.nn.Module | ExportedProgram]) -> None:
     """Raise `LoweringError` for a rule by name, not by type, that fits no module of any of these models."""
     names = dict.fromkeys(name for model in models for name in _module_names(model))
-    for rule in recipe_or_rules if isinstance(recipe_or_rules, Mapping) else ():
-        if isinstance(rule, str) and rule != "default" and not any(fnmatchcase(name, rule) for name in names):
+    for rule, _ in rules.rules:
+        if isinstance(rule, str) and not any(fnmatchcase(name, rule) for name in names):
             few = [name for name in names if name][:8]
             known = f"modules are {', '.join(few)}{', …' if len(names) > 9 else ''}" if few else "there are no modules"
             near = did_you_mean(rule, names)

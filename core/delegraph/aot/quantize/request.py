@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import torch
-from torch.export import ExportedProgram
 from torch.fx import Node
 
-from delegraph.aot.arguments import check_list, check_method_names, made_by_name, unique_name
-from delegraph.aot.quantize.recipes import Recipe, RecipeOrRules, Rules, rules_from
+from delegraph.aot.arguments import check_list, check_method_names, made_by_name, read_plugins, unique_name
+from delegraph.aot.quantize.recipes import Recipe, Rules
 from delegraph.aot.quantize.shared_buffers import SharedBuffers
 from delegraph.aot.quantize.torchao import check_torchao
 from delegraph.aot.quantize.weights.weight_only import StoredWeights
 from delegraph.errors import LoweringError, restated
+from delegraph.interfaces.lowering import Partitioner
 from delegraph.interfaces.quantizer import Quantizer
-from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
+from delegraph.plugins.plugin_spec import PluginName, PluginSpec
 from delegraph.plugins.registry import PluginRegistry
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
     "with_examples",
 ]
 
-NamedQuantizer: TypeAlias = "str | tuple[str, Mapping[str, Any]] | Quantizer"
+NamedQuantizer: TypeAlias = "PluginName | Quantizer"
 """A quantizer, or an installed one by name, `"npu"`, `"npu{recipe=int16x8}"`, `("npu", {"recipe": "int16x8"})`."""
 
 Quantizers: TypeAlias = "Iterable[NamedQuantizer] | Mapping[str, Iterable[NamedQuantizer]]"
@@ -98,22 +98,19 @@ def check_limits(keep_float: Any, min_sqnr: Any) -> None:
 
 
 def quantization_by_recipe(
-    recipe_or_rules: RecipeOrRules,
-    backends: Mapping[str, Sequence[Any]],
+    rules: Rules,
+    backends: Mapping[str, Sequence[PluginSpec | Partitioner]],
     calibration_data: CalibrationData | None,
     methods: Collection[str],
     plugins: PluginRegistry,
     *,
-    models: Iterable[torch.nn.Module | ExportedProgram] = (),
     keep_float: int = 0,
     min_sqnr: float | None = None,
 ) -> dict[str, Quantization]:
-    """How each method is quantized by a recipe, with the quantizers of its `backends`. `models` are those of the
-    methods.
+    """How each method is quantized by recipes, with the quantizers of its `backends`.
 
-    Raises as `quantization_by_method` and `rules_from`.
+    Raises as `quantization_by_method`.
     """
-    rules = rules_from(recipe_or_rules, models)
     check_torchao()
     batches = batches_by_method(calibration_data, methods)
     needs_data = [r.name for r in rules.recipes if not r.weight_only and not r.dynamic]
@@ -136,10 +133,9 @@ def quantization_by_recipe(
 
 
 def quantization_for_training(
-    recipe_or_rules: RecipeOrRules, backends: Sequence[Any], plugins: PluginRegistry
+    rules: Rules, backends: Sequence[PluginSpec | Partitioner], plugins: PluginRegistry
 ) -> Quantization:
     """How a model is trained to be quantized. Raises `LoweringError` for a recipe that training has no part in."""
-    rules = rules_from(recipe_or_rules)
     check_torchao()
     for recipe in rules.recipes:
         if not recipe.is_float and (recipe.weight_only or recipe.dynamic):
@@ -152,7 +148,7 @@ def quantization_for_training(
 
 
 def _by_recipe(
-    rules: Rules, backends: Sequence[Any], plugins: PluginRegistry
+    rules: Rules, backends: Sequence[PluginSpec | Partitioner], plugins: PluginRegistry
 ) -> tuple[dict[str, Quantizer], dict[str, Recipe]]:
     """For each recipe, the quantizers of the backends in their order, or the core's; and whose recipe is which."""
     quantizers: dict[str, Quantizer] = {}
@@ -167,14 +163,16 @@ def _by_recipe(
     return quantizers, recipes
 
 
-def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistry) -> dict[str, Quantizer]:
+def _of_backends(
+    recipe: Recipe, backends: Sequence[PluginSpec | Partitioner], plugins: PluginRegistry
+) -> dict[str, Quantizer]:
     """The quantizers of the backends that can do the recipe. Raises `LoweringError` with all reasons where none can."""
     from delegraph.aot.quantize.annotation.generic import GenericQuantizer
 
     able: dict[str, Quantizer] = {}
     refused: list[LoweringError] = []
     quantizers = plugins.names("quantizers")
-    for backend in [plugin_spec(entry) for entry in backends] or [None]:
+    for backend in backends or (None,):
         name = backend.name if isinstance(backend, PluginSpec) else None
         if name in quantizers and recipe.weight_bits == 8:
             try:
@@ -228,22 +226,21 @@ def quantization_by_method(
     }
 
 
-def _quantizers(quantizers: Any, methods: Collection[str], plugins: PluginRegistry) -> dict[str, dict[str, Quantizer]]:
+def _quantizers(
+    quantizers: Quantizers | None, methods: Collection[str], plugins: PluginRegistry
+) -> dict[str, dict[str, Quantizer]]:
     if not isinstance(quantizers, Mapping):
-        check_list("quantizers", quantizers)
-        return dict.fromkeys(
-            methods, made_by_name("quantizers", quantizers or (), "quantizers", _is_quantizer, plugins)
-        )
+        chosen = read_plugins("quantizers", quantizers)
+        return dict.fromkeys(methods, made_by_name("quantizers", chosen, "quantizers", _is_quantizer, plugins))
     check_method_names("quantizers", quantizers, methods)
     by_method = {}
     for method, own in quantizers.items():
         name = f"quantizers[{method!r}]"
-        check_list(name, own)
-        by_method[method] = made_by_name(name, own or (), "quantizers", _is_quantizer, plugins)
+        by_method[method] = made_by_name(name, read_plugins(name, own), "quantizers", _is_quantizer, plugins)
     return by_method
 
 
-def _is_quantizer(value: Any) -> bool:
+def _is_quantizer(value: object) -> TypeGuard[Quantizer]:
     return all(callable(getattr(value, hook, None)) for hook in ("annotate", "validate"))
 
 

@@ -22,7 +22,7 @@ from delegraph.aot.graph.bodies import all_nodes, graph_modules
 from delegraph.aot.quantize.annotation.composed import ComposedQuantizer
 from delegraph.aot.quantize.measurement.layers import method_report
 from delegraph.aot.quantize.program import Quantized
-from delegraph.aot.quantize.recipes import RecipeOrRules
+from delegraph.aot.quantize.recipes import Rules
 from delegraph.aot.quantize.request import Quantization, quantization_for_training
 from delegraph.aot.quantize.rewrites.batch_norm import (
     fold_batch_norms,
@@ -39,6 +39,8 @@ from delegraph.aot.quantize.weights.body_weights import weights_into_bodies
 from delegraph.aot.quantize.weights.reexport import exported_again
 from delegraph.aot.quantize.weights.weight_only import store_weights
 from delegraph.errors import LoweringError
+from delegraph.interfaces.lowering import Partitioner
+from delegraph.plugins.plugin_spec import PluginSpec
 from delegraph.plugins.registry import PluginRegistry
 
 __all__ = ["converted_from_training", "prepared_for_training"]
@@ -77,10 +79,10 @@ _NORMS: Final = frozenset({aten.batch_norm.default, aten.instance_norm.default})
 
 
 def prepared_for_training(
-    request: ExportRequest, recipe: RecipeOrRules, backends: Sequence[Any], plugins: PluginRegistry
+    request: ExportRequest, rules: Rules, backends: Sequence[PluginSpec | Partitioner], plugins: PluginRegistry
 ) -> GraphModule:
     """A module with the calls that round. Raises `LoweringError`."""
-    how = quantization_for_training(recipe, backends, plugins)
+    how = quantization_for_training(rules, backends, plugins)
     from delegraph.aot.quantize.annotation.specs import trainable
 
     program = _exported_for_training(request)
