@@ -13,8 +13,8 @@ from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
 from delegraph.aot.quantize.measurement.report import FloatLayer
 from delegraph.aot.quantize.recipes import Recipe
-from delegraph.aot.quantize.weights.computed_weights import behind, weights_of
-from delegraph.aot.quantize.weights.layer_weights import is_layer
+from delegraph.aot.quantize.weights.computed_weights import behind
+from delegraph.aot.quantize.weights.layer_weights import is_layer, weights_of
 from delegraph.aot.quantize.weights.names import module_path
 
 __all__ = ["float_layers"]

@@ -17,12 +17,12 @@ from delegraph.aot.quantize.measurement.measure import Measured, Recorded
 from delegraph.aot.quantize.measurement.report import FloatLayer, LayerQuantization, MethodQuantization
 from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.weights.names import module_path
-from delegraph.aot.quantize.weights.packing import bags_of_rows, gathered_rows
+from delegraph.aot.quantize.weights.stored_weights import TABLES
 
 __all__ = ["kept_layers", "method_report", "worst_layers"]
 
 
-_TABLES: Final[Mapping[Any, str]] = {gathered_rows: "aten::embedding", bags_of_rows: "aten::embedding_bag"}
+_TABLES: Final[Mapping[Any, str]] = {function: name.partition(".")[0] for name, function in TABLES.items()}
 """The functions that stand for these operators, once their rows are stored."""
 
 

@@ -23,10 +23,10 @@ from torch.fx.node import map_arg
 from delegraph.aot.graph.bodies import graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
-from delegraph.aot.quantize.weights.layer_weights import WEIGHTS, channel_dim, is_layer, transposed_source
+from delegraph.aot.quantize.weights.layer_weights import channel_dim, is_layer, transposed_source, weights_of
 from delegraph.aot.quantize.weights.names import add_constant, parameter_name
 
-__all__ = ["behind", "constant_value", "fold_computed_weights", "weights_of"]
+__all__ = ["behind", "constant_value", "fold_computed_weights"]
 
 aten = torch.ops.aten
 
@@ -48,12 +48,6 @@ def fold_computed_weights(module: GraphModule, filter_fn: Callable[[Node], bool]
     for part in parts:
         part.graph.eliminate_dead_code()
         part.recompile()
-
-
-def weights_of(node: Node) -> list[Node]:
-    """The weights that a layer reads: one, or those of a recurrent layer."""
-    argument = node.args[WEIGHTS[operator_name(node)].argument]
-    return [weight for weight in _listed(argument) if isinstance(weight, Node)]
 
 
 def constant_value(module: torch.nn.Module, value: Node, known: Mapping[Node, torch.Tensor] | None = None) -> Any:
@@ -83,10 +77,6 @@ def behind(nodes: Iterable[Node], without: Callable[[Node], Sequence[Node]] = la
         new = [source for source in node.all_input_nodes if source not in seen and source not in without(node)]
         seen.update(new)
         todo += new
-
-
-def _listed(argument: Any) -> Sequence[Any]:
-    return argument if isinstance(argument, list | tuple) else [argument]
 
 
 def _is_computed(value: object) -> bool:

@@ -11,7 +11,7 @@ from torch.fx import Node
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
 
-__all__ = ["EXPERTS", "WEIGHTS", "LayerWeight", "channel_dim", "is_layer", "transposed_source"]
+__all__ = ["EXPERTS", "WEIGHTS", "LayerWeight", "channel_dim", "is_layer", "transposed_source", "weights_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,12 @@ def is_layer(node: Node) -> bool:
         return False
     shape = weight.meta["val"].shape
     return len(shape) > 2 and shape[-2] > 1
+
+
+def weights_of(layer: Node) -> list[Node]:
+    """The weights that a layer is given: one, or those of a recurrent layer, and its biases."""
+    weight = layer.args[WEIGHTS[operator_name(layer)].argument]
+    return [own for own in (weight if isinstance(weight, list | tuple) else [weight]) if isinstance(own, Node)]
 
 
 def transposed_source(view: Any) -> Node | None:
