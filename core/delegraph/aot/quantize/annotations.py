@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeGuard
 
 import torch
@@ -15,6 +15,7 @@ from delegraph.aot.graph.schema_binding import schema_arguments
 __all__ = [
     "ANNOTATION",
     "VALUE_MOVES",
+    "ancestors",
     "annotate",
     "annotation_of",
     "float_operand",
@@ -86,14 +87,23 @@ def float_operand(node: Node, is_quantized: Callable[[Node], bool]) -> str | Non
 def is_weight(value: object) -> TypeGuard[Node]:
     """Whether an argument is the model's own: a parameter, a buffer or a constant, or computed from these alone (as by
     `weight_norm`), and nothing that a run gives."""
-    todo, seen = [value], set[Node]()
+    if not isinstance(value, Node):
+        return False
+    return all(node.op in ("get_attr", "call_function") and not _is_changing(node) for node in ancestors([value]))
+
+
+def ancestors(
+    nodes: Iterable[Node], followed: Callable[[Node], Iterable[Node]] = lambda node: node.all_input_nodes
+) -> Iterator[Node]:
+    """These nodes and all that they are computed from, each once, through the inputs that `followed` gives of each."""
+    todo = list(nodes)
+    seen = set(todo)
     while todo:
         node = todo.pop()
-        if not isinstance(node, Node) or node.op not in ("get_attr", "call_function") or _is_changing(node):
-            return False
-        todo += [source for source in node.all_input_nodes if source not in seen]
-        seen.update(node.all_input_nodes)
-    return True
+        yield node
+        new = [source for source in followed(node) if source not in seen]
+        seen.update(new)
+        todo += new
 
 
 def is_read_once(value: Node) -> bool:

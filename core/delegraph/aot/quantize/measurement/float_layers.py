@@ -10,10 +10,9 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.bodies import graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
-from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
+from delegraph.aot.quantize.annotations import ancestors, is_float_tensor, is_weight
 from delegraph.aot.quantize.measurement.report import FloatLayer
 from delegraph.aot.quantize.recipes import Recipe
-from delegraph.aot.quantize.weights.computed_weights import behind
 from delegraph.aot.quantize.weights.layer_weights import is_layer, weights_of
 from delegraph.aot.quantize.weights.names import module_path
 
@@ -58,7 +57,7 @@ def _sums_a_weight(einsum: Node) -> bool:
 def _reason(part: GraphModule, node: Node, recipe: Recipe, *, in_body: bool) -> str | None:
     """Why the weights of a layer are float; None if they are not, or are values: a body may be given its weights."""
     weights = [weight for weight in weights_of(node) if "val" not in weight.meta or weight.meta["val"].ndim > 1]
-    sources = [source for source in behind(weights) if not source.all_input_nodes]
+    sources = [source for source in ancestors(weights) if not source.all_input_nodes]
     is_passed = in_body and any(weight.op == "placeholder" for weight in weights)
     if any(source.op == "placeholder" for source in sources) and not is_passed:
         return None

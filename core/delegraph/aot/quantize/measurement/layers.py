@@ -12,6 +12,7 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.bodies import all_nodes, attributes, graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
+from delegraph.aot.quantize.annotations import ancestors
 from delegraph.aot.quantize.measurement.float_layers import float_layers
 from delegraph.aot.quantize.measurement.measure import Measured, Recorded
 from delegraph.aot.quantize.measurement.report import FloatLayer, LayerQuantization, MethodQuantization
@@ -122,15 +123,9 @@ def _operator(node: Node) -> str:
 
 def _weights(node: Node, constant: Collection[Node]) -> list[Node]:
     """The stored constants behind the weights that a call reads, where these are computed."""
-    leaves: dict[Node, None] = {}
     gathers = node.target in _TABLES  # its weight is not computed before it, and stands there as it is stored
-    todo = [arg for arg in node.all_input_nodes if arg in constant and (gathers or arg.op != "get_attr")]
-    while todo:
-        source = todo.pop()
-        if source.op == "get_attr":
-            leaves[source] = None
-        todo += source.all_input_nodes
-    return list(leaves)
+    read = [arg for arg in node.all_input_nodes if arg in constant and (gathers or arg.op != "get_attr")]
+    return [source for source in ancestors(read) if source.op == "get_attr"]
 
 
 def _constant(module: GraphModule) -> set[Node]:

@@ -20,6 +20,7 @@ from typing import Any, Final
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from delegraph.aot.edge.patterns import ANY, Bindings, Capture, either, matches, op
 from delegraph.aot.quantize.annotations import is_weight
 from delegraph.aot.quantize.rewrites.norm_folding import is_over_channels
 from delegraph.aot.quantize.weights.computed_weights import constant_value
@@ -40,6 +41,13 @@ _CONVOLUTIONS: Final = frozenset(
     {aten.conv1d.default, aten.conv2d.default, aten.conv_transpose1d.default, aten.conv_transpose2d.input}
 )
 """Convolutions whose weights torchao scales."""
+
+_SCALE = op((aten.reshape, aten.view), Capture("scale"))
+_CONVOLUTION = op(tuple(_CONVOLUTIONS), ANY, Capture("weight"))
+_QUOTIENT = op(aten.div.Tensor, _CONVOLUTION, _SCALE)
+_NORM = op(aten.batch_norm.default, either(_QUOTIENT, op(aten.add.Tensor, _QUOTIENT, ANY)))
+_WEIGHT = op(aten.mul.Tensor, ANY, op((aten.reshape, aten.view), Capture("scale")))
+"""What torchao has made of a convolution and a norm: the weight, which is rounded, and the result have one scale."""
 
 
 def is_misjudged(module: GraphModule, convolution: Node, norm: Node) -> bool:
@@ -100,17 +108,10 @@ def _batch_norms(graph: Graph) -> list[Node]:
 
 def _scaled_convolution(norm: Node) -> Node | None:
     """The convolution that torchao has scaled because of `norm`: it is divided by what its weight was multiplied by."""
-    quotient: Any = norm.args[0]
-    if quotient.target is aten.add.Tensor:  # of its bias
-        quotient = quotient.args[0]
-    if not isinstance(quotient, Node) or quotient.target is not aten.div.Tensor:
-        return None
-    convolution, divisor = quotient.args
-    if not isinstance(convolution, Node) or convolution.target not in _CONVOLUTIONS:
-        return None
-    weight = _unrounded(convolution.args[1])
-    scaled = weight.target is aten.mul.Tensor and _source(weight.args[1]) is _source(divisor)
-    return convolution if scaled else None
+    for match in matches(_NORM, norm):
+        if any(matches(_WEIGHT, _unrounded(match["weight"]), Bindings(captures={"scale": match["scale"]}))):
+            return match.calls[_CONVOLUTION]
+    return None
 
 
 def _fold(module: GraphModule, convolution: Node, norm: Node) -> None:
@@ -139,8 +140,3 @@ def _fold(module: GraphModule, convolution: Node, norm: Node) -> None:
 def _unrounded(value: Any) -> Any:
     """The value that is rounded before a call takes it (torchao calls a module to round it), or `value` itself."""
     return value.args[0] if value.op == "call_module" else value
-
-
-def _source(value: Any) -> Any:
-    """The first argument of a call."""
-    return value.args[0] if isinstance(value, Node) and value.args else None

@@ -163,32 +163,28 @@ def _modules(weights: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def _take(module: GraphModule, call: Node, entered: Sequence[GraphModule]) -> None:
-    weights = {
-        id(tensor): (str(node.target), tensor, node)  # by identity: what two bodies share is one operand
-        for body in entered
-        for node in body.graph.find_nodes(op="get_attr")
-        if isinstance(tensor := referenced(body, node), torch.Tensor)
-    }
-    operands = []
-    with module.graph.inserting_before(call):
-        for name, tensor, node in weights.values():
-            operand = module.graph.get_attr(_name_of(module, name, tensor))
-            operand.meta = dict(node.meta)
-            operands.append(operand)
-    _set_operands(call, [*_operands(call), *operands])
+    operands: dict[int, Node] = {}  # by the tensor's identity: what two bodies share is one operand
     for body in entered:
-        _let_go(body, weights)
+        for node in body.graph.find_nodes(op="get_attr"):
+            tensor = referenced(body, node)
+            if isinstance(tensor, torch.Tensor) and id(tensor) not in operands:
+                with module.graph.inserting_before(call):
+                    operands[id(tensor)] = module.graph.get_attr(_name_of(module, str(node.target), tensor))
+                operands[id(tensor)].meta = dict(node.meta)
+    _set_operands(call, [*_operands(call), *operands.values()])
+    for body in entered:
+        _let_go(body, operands)
 
 
-def _let_go(body: GraphModule, weights: Mapping[int, tuple[str, torch.Tensor, Node]]) -> None:
+def _let_go(body: GraphModule, operands: Mapping[int, Node]) -> None:
     """Let `body` be given these, by `id`, in this order, and have no tensors of its own."""
     graph = body.graph
     placeholders: dict[int, Node] = {}
     with graph.inserting_before(_behind_placeholders(graph)):
-        for key, (name, _, node) in weights.items():
-            placeholders[key] = graph.placeholder(name.replace(".", "_"))
+        for key, operand in operands.items():
+            placeholders[key] = graph.placeholder(str(operand.target).replace(".", "_"))
             placeholders[key].target = placeholders[key].name  # which no other has
-            placeholders[key].meta = dict(node.meta)
+            placeholders[key].meta = dict(operand.meta)
     for node in graph.find_nodes(op="get_attr"):
         placeholder = placeholders.get(id(referenced(body, node)))
         if placeholder is not None:
