@@ -86,15 +86,15 @@ class QuantizedModel(Mapping[str, ExportedProgram]):
 def quantize(
     model: Model,
     calibration_data: CalibrationData | None = None,
-    args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    args: Sequence[object] | Mapping[str, Sequence[object]] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     *,
     recipe: RecipeOrRules | None = None,
-    backends: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
+    backends: Iterable[object] | Mapping[str, Iterable[object]] | None = None,
     quantizers: Quantizers | None = None,
     keep_float: int = 0,
     min_sqnr: float | None = None,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: object = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
     progress: bool | StageWatcher = False,
@@ -141,13 +141,23 @@ def quantize(
     requests = _requests(model, example, by_name, dynamic_shapes, by_batch=example is not args)
     methods = list(requests)
     by_method = checked_backends(backends, methods, plugins)
-    limits: Any = {"keep_float": keep_float, "min_sqnr": min_sqnr}
     if quantizers is not None:
-        asked = quantization_by_method(quantizers, calibration_data, methods, plugins, report=True, **limits)
+        asked = quantization_by_method(
+            quantizers, calibration_data, methods, plugins, keep_float=keep_float, min_sqnr=min_sqnr, report=True
+        )
     else:
         models = [request.model for request in requests.values()]
         recipe = "int8" if recipe is None else recipe
-        asked = quantization_by_recipe(recipe, by_method, calibration_data, methods, plugins, models=models, **limits)
+        asked = quantization_by_recipe(
+            recipe,
+            by_method,
+            calibration_data,
+            methods,
+            plugins,
+            models=models,
+            keep_float=keep_float,
+            min_sqnr=min_sqnr,
+        )
         check_rules(recipe, models)
     lowering = Lowering(plugins, LoweringConfig(), tuple(requests), requests=requests, quantization=asked)
     stages = [pipeline.EXPORT, pipeline.QUANTIZE]
@@ -175,12 +185,12 @@ def _requests(model: Model, args: Any, kwargs: Any, dynamic_shapes: Any, *, by_b
 
 def prepare_qat(
     model: torch.nn.Module | ExportedProgram,
-    args: Sequence[Any] | None = None,
-    kwargs: Mapping[str, Any] | None = None,
+    args: Sequence[object] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     *,
     recipe: RecipeOrRules = "int8",
-    backends: Iterable[Any] | None = None,
-    dynamic_shapes: Any = None,
+    backends: Iterable[object] | None = None,
+    dynamic_shapes: object = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
 ) -> GraphModule:

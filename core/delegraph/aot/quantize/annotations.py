@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, Protocol, TypeGuard
 
 import torch
 from torch.fx import Node
+from torch.fx.node import Target
 
 from delegraph.aot.graph.mutating_calls import changed_arguments
 from delegraph.aot.graph.operator_names import operator_name
@@ -15,6 +16,7 @@ from delegraph.aot.graph.schema_binding import schema_arguments
 __all__ = [
     "ANNOTATION",
     "VALUE_MOVES",
+    "Annotation",
     "ancestors",
     "annotate",
     "annotation_of",
@@ -31,7 +33,7 @@ ANNOTATION: Final = "quantization_annotation"
 
 aten = torch.ops.aten
 
-VALUE_MOVES: Final[frozenset[Any]] = frozenset(
+VALUE_MOVES: Final[frozenset[Target]] = frozenset(
     {
         *(aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten.unsqueeze.default),
         *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.permute.default, aten.transpose.int),
@@ -42,7 +44,15 @@ VALUE_MOVES: Final[frozenset[Any]] = frozenset(
 """Operators that give elements of their first argument as they are: on its grid."""
 
 
-def annotate(node: Node, inputs: Mapping[Any, Any], output: Any = None) -> None:
+class Annotation(Protocol):
+    """torchao's `QuantizationAnnotation` of a call: the specs of the values that it takes, and that of its result, None
+    where it stays float."""
+
+    input_qspec_map: dict[Node, object]
+    output_qspec: object
+
+
+def annotate(node: Node, inputs: Mapping[Any, object], output: object = None) -> None:
     """Say how what `node` takes is quantized, by value, and how its result is; where there is no spec, it stays float.
 
     It replaces the annotation that `node` had before.
@@ -52,13 +62,13 @@ def annotate(node: Node, inputs: Mapping[Any, Any], output: Any = None) -> None:
     node.meta[ANNOTATION] = QuantizationAnnotation(dict(inputs), output, _annotated=True)
 
 
-def annotation_of(node: Node) -> Any:
+def annotation_of(node: Node) -> Annotation | None:
     """torchao's `QuantizationAnnotation` of a node, with `input_qspec_map` and `output_qspec`; None where there is
     none."""
     return node.meta.get(ANNOTATION)
 
 
-def shared_spec(edge_or_node: Any) -> Any:
+def shared_spec(edge_or_node: object) -> object:
     """The grid of a result, which its call stands for, or of what a call takes: (value, call)."""
     from torchao.quantization.pt2e.quantizer import SharedQuantizationSpec
 
@@ -110,8 +120,9 @@ def is_read_once(value: Node) -> bool:
     """Whether nothing else is on the grid of a value: one call reads it, and so with what it has its grid from. Where
     values are joined on one grid, others would be as coarse."""
     annotation = annotation_of(value)
-    shares = annotation is not None and hasattr(annotation.output_qspec, "edge_or_node")
-    return len(value.users) == 1 and (not shares or all(map(is_read_once, annotation.input_qspec_map)))
+    is_shared = annotation is not None and hasattr(annotation.output_qspec, "edge_or_node")
+    sources = annotation.input_qspec_map if annotation is not None and is_shared else ()
+    return len(value.users) == 1 and all(map(is_read_once, sources))
 
 
 def is_written(attribute: Node) -> bool:

@@ -35,13 +35,13 @@ __all__ = [
     "with_examples",
 ]
 
-NamedQuantizer: TypeAlias = "str | tuple[str, Mapping[str, Any]] | Quantizer"
+NamedQuantizer: TypeAlias = "str | tuple[str, Mapping[str, object]] | Quantizer"
 """A quantizer, or an installed one by name, `"npu"`, `"npu{recipe=int16x8}"`, `("npu", {"recipe": "int16x8"})`."""
 
 Quantizers: TypeAlias = "Iterable[NamedQuantizer] | Mapping[str, Iterable[NamedQuantizer]]"
 """Quantizers in order of priority, for all methods or by method name."""
 
-Batch: TypeAlias = "tuple[Any, ...] | list[Any] | Mapping[str, Any]"
+Batch: TypeAlias = "Sequence[object] | Mapping[str, object]"
 """The arguments of one call: positional ones as a tuple, or all of them by name."""
 
 CalibrationData: TypeAlias = "Iterable[Batch] | Mapping[str, Iterable[Batch]]"
@@ -88,18 +88,18 @@ class Quantization:
         return not self.recipes or self.recipes[quantizer] == self.rules.recipe_of(node)
 
 
-def check_limits(keep_float: Any, min_sqnr: Any) -> None:
+def check_limits(keep_float: object, min_sqnr: object) -> None:
     """Raise `LoweringError` if these do not say what stays float, as `Quantization` has them."""
     if not isinstance(keep_float, int) or isinstance(keep_float, bool) or keep_float < 0:
         raise LoweringError(f"keep_float is how many layers stay float, 0 or more, not {keep_float!r}")
-    is_number = isinstance(min_sqnr, int | float) and not isinstance(min_sqnr, bool)
-    if min_sqnr is not None and not (is_number and not isnan(min_sqnr)):
+    is_number = isinstance(min_sqnr, int | float) and not isinstance(min_sqnr, bool) and not isnan(min_sqnr)
+    if min_sqnr is not None and not is_number:
         raise LoweringError(f"min_sqnr is a number of dB, such as 20.0, or None, not {min_sqnr!r}")
 
 
 def quantization_by_recipe(
     recipe_or_rules: RecipeOrRules,
-    backends: Mapping[str, Sequence[Any]],
+    backends: Mapping[str, Sequence[object]],
     calibration_data: CalibrationData | None,
     methods: Collection[str],
     plugins: PluginRegistry,
@@ -120,7 +120,7 @@ def quantization_by_recipe(
     if keep_float or min_sqnr is not None:
         needs_data.append("keep_float")
     by_method: dict[str, Quantization] = {}
-    among_methods: Any = {"stored_weights": StoredWeights(), "shared_buffers": SharedBuffers()}
+    weights, buffers = StoredWeights(), SharedBuffers()
     for method in methods:
         if needs_data and method not in batches:
             raise LoweringError(
@@ -130,13 +130,13 @@ def quantization_by_recipe(
             )
         quantizers, recipes = _by_recipe(rules, backends[method], plugins)
         by_method[method] = Quantization(
-            quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, report=True, **among_methods
+            quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, True, weights, buffers
         )
     return by_method
 
 
 def quantization_for_training(
-    recipe_or_rules: RecipeOrRules, backends: Sequence[Any], plugins: PluginRegistry
+    recipe_or_rules: RecipeOrRules, backends: Sequence[object], plugins: PluginRegistry
 ) -> Quantization:
     """How a model is trained to be quantized. Raises `LoweringError` for a recipe that training has no part in."""
     rules = rules_from(recipe_or_rules)
@@ -152,7 +152,7 @@ def quantization_for_training(
 
 
 def _by_recipe(
-    rules: Rules, backends: Sequence[Any], plugins: PluginRegistry
+    rules: Rules, backends: Sequence[object], plugins: PluginRegistry
 ) -> tuple[dict[str, Quantizer], dict[str, Recipe]]:
     """For each recipe, the quantizers of the backends in their order, or the core's; and whose recipe is which."""
     quantizers: dict[str, Quantizer] = {}
@@ -167,7 +167,7 @@ def _by_recipe(
     return quantizers, recipes
 
 
-def _of_backends(recipe: Recipe, backends: Sequence[Any], plugins: PluginRegistry) -> dict[str, Quantizer]:
+def _of_backends(recipe: Recipe, backends: Sequence[object], plugins: PluginRegistry) -> dict[str, Quantizer]:
     """The quantizers of the backends that can do the recipe. Raises `LoweringError` with all reasons where none can."""
     from delegraph.aot.quantize.annotation.generic import GenericQuantizer
 
@@ -228,7 +228,9 @@ def quantization_by_method(
     }
 
 
-def _quantizers(quantizers: Any, methods: Collection[str], plugins: PluginRegistry) -> dict[str, dict[str, Quantizer]]:
+def _quantizers(
+    quantizers: Quantizers | None, methods: Collection[str], plugins: PluginRegistry
+) -> dict[str, dict[str, Quantizer]]:
     if not isinstance(quantizers, Mapping):
         check_list("quantizers", quantizers)
         return dict.fromkeys(
@@ -243,11 +245,11 @@ def _quantizers(quantizers: Any, methods: Collection[str], plugins: PluginRegist
     return by_method
 
 
-def _is_quantizer(value: Any) -> bool:
+def _is_quantizer(value: object) -> bool:
     return all(callable(getattr(value, hook, None)) for hook in ("annotate", "validate"))
 
 
-def batches_by_method(calibration_data: Any, methods: Collection[str]) -> dict[str, Iterable[Batch]]:
+def batches_by_method(calibration_data: CalibrationData | None, methods: Collection[str]) -> dict[str, Iterable[Batch]]:
     """Calibration data, for one method as a list or for any by name. Raises `LoweringError` for a list of several
     methods and for what is no list."""
     if calibration_data is None:
@@ -304,7 +306,7 @@ def _with_example(which: str, data: Any) -> tuple[Any, tuple[Any, ...] | None, d
     raise not_a_batch(which, first)
 
 
-def not_a_batch(which: str, batch: Any) -> LoweringError:
+def not_a_batch(which: str, batch: object) -> LoweringError:
     """The error to raise for `batch`, which messages call `which`."""
     return LoweringError(
         f"{which} is a {type(batch).__name__}; a batch is a tuple of arguments (for one write (x,)) or a mapping of all"

@@ -275,7 +275,7 @@ _FORMS: Final = (
 )
 
 
-def _form_of(weight: torch.Tensor, lowest: Any, highest: Any) -> _Form | None:
+def _form_of(weight: torch.Tensor, lowest: int, highest: int) -> _Form | None:
     """The smallest that has all codes that there may be; None where they are larger than a byte."""
     in_pairs = weight.ndim == 2 and weight.shape[1] % 2 == 0
     fit = (form for form in _FORMS if form.lowest <= lowest and highest <= form.highest)
@@ -314,13 +314,13 @@ _STORED: Final = "stored"
 """Where the meta of codes has what is stored of them, a `StoredWeight`."""
 
 
-def _by_rows(weight: torch.Tensor, block: Sequence[Any]) -> bool:
+def _by_rows(weight: torch.Tensor, block: Sequence[object]) -> bool:
     """Whether a scale is for a row, or a part of one."""
     whole = list(block[1:]) == list(weight.shape[1:])
     return block[0] == 1 and (whole or weight.ndim == 2) and weight.ndim >= 2
 
 
-def _by_token(x: Node, block: Sequence[Any]) -> bool:
+def _by_token(x: Node, block: Sequence[object]) -> bool:
     """Whether a scale is for what the last dim holds."""
     return all(size == 1 for size in block[:-1]) and block[-1] == x.meta["val"].shape[-1]
 
@@ -329,7 +329,7 @@ def _arguments(node: Node) -> list[Any]:
     """All arguments of a call of `quantize_affine` or `dequantize_affine`; limits are those of the codes' dtype."""
     assert isinstance(node.target, torch._ops.OpOverload)
     names = [argument.name for argument in node.target._schema.arguments]  # whose defaults have numbers for dtypes
-    named = dict.fromkeys(names) | dict(zip(names, node.args, strict=False)) | node.kwargs
+    named: dict[str, Any] = dict.fromkeys(names) | dict(zip(names, node.args, strict=False)) | node.kwargs
     codes = torch.iinfo(named.get("input_dtype") or named["output_dtype"])
     defaults = {"quant_min": codes.min, "quant_max": codes.max, "output_dtype": torch.float32}
     return [defaults.get(name) if value is None else value for name, value in named.items()]

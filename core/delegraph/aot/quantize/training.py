@@ -11,11 +11,12 @@ import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.fx.node import Target
 
 from delegraph.aot.export import ExportRequest, export_method
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
@@ -51,7 +52,7 @@ _TRAINED: Final = "delegraph.trained"
 
 aten = torch.ops.aten
 
-_SWITCHES: Final[Mapping[Any, int]] = {
+_SWITCHES: Final[Mapping[Target, int]] = {
     aten.alpha_dropout.default: 2,
     aten.alpha_dropout_.default: 2,
     aten.batch_norm.default: 5,
@@ -77,7 +78,7 @@ _NORMS: Final = frozenset({aten.batch_norm.default, aten.instance_norm.default})
 
 
 def prepared_for_training(
-    request: ExportRequest, recipe: RecipeOrRules, backends: Sequence[Any], plugins: PluginRegistry
+    request: ExportRequest, recipe: RecipeOrRules, backends: Sequence[object], plugins: PluginRegistry
 ) -> GraphModule:
     """A module with the calls that round. Raises `LoweringError`."""
     how = quantization_for_training(recipe, backends, plugins)

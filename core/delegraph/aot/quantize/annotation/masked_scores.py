@@ -11,10 +11,11 @@ the same in each run: biases of positions are added to scores too, and hide none
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import Target
 
 from delegraph.aot.graph.attention_masks import only_shifts
 from delegraph.aot.graph.known_values import held_value
@@ -24,7 +25,7 @@ __all__ = ["masked_scores"]
 
 aten = torch.ops.aten
 
-_READERS: Final[Mapping[Any, int]] = {
+_READERS: Final[Mapping[Target, int]] = {
     aten.softmax.int: 0,
     aten._softmax.default: 0,
     aten._safe_softmax.default: 0,
@@ -67,7 +68,7 @@ def _elementwise(value: Node) -> list[Node]:
     return [node for node in calls if _keeps_apart(node.target)]
 
 
-def _keeps_apart(target: Any) -> bool:
+def _keeps_apart(target: Target) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return False
     return target.is_view or torch.Tag.pointwise in target.tags or target.overloadpacket in _MOVES | _HIDING

@@ -7,10 +7,11 @@ x = x + mlp(norm(x))          bits of one grid, and every later sum carries what
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import Target
 
 from delegraph.aot.quantize.annotations import VALUE_MOVES, ancestors, is_float_tensor
 
@@ -22,7 +23,7 @@ _NORMS: Final = frozenset({aten.layer_norm.default, aten.rms_norm.default, aten.
 
 _SUM: Final = aten.add.Tensor
 
-_PASSED: Final[frozenset[Any]] = VALUE_MOVES | {_SUM, aten.cat.default}
+_PASSED: Final[frozenset[Target]] = VALUE_MOVES | {_SUM, aten.cat.default}
 """Operators whose result has rows as large as those of their input, or with more added."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.fx import GraphModule, Node
@@ -49,7 +49,8 @@ def float_layers(
 
 
 def _sums_a_weight(einsum: Node) -> bool:
-    operands: list[Any] = list(einsum.args[1])  # type: ignore[arg-type]  # values
+    operands = einsum.args[1]
+    assert isinstance(operands, list | tuple)
     weights = [arg for arg in operands if is_float_tensor(arg) and is_weight(arg) and arg.meta["val"].ndim > 1]
     return 0 < len(weights) < len(operands)
 

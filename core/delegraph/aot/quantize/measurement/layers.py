@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.fx.node import Target
 
 from delegraph.aot.graph.bodies import all_nodes, attributes, graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
@@ -23,7 +24,7 @@ from delegraph.aot.quantize.weights.stored_weights import TABLES
 __all__ = ["kept_layers", "method_report", "worst_layers"]
 
 
-_TABLES: Final[Mapping[Any, str]] = {function: name.partition(".")[0] for name, function in TABLES.items()}
+_TABLES: Final[Mapping[Target, str]] = {function: name.partition(".")[0] for name, function in TABLES.items()}
 """The functions that stand for these operators, once their rows are stored."""
 
 

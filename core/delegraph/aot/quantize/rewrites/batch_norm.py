@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Argument
 
 from delegraph.aot.edge.patterns import ANY, Bindings, Capture, either, matches, op
 from delegraph.aot.quantize.annotations import is_weight
@@ -76,7 +77,8 @@ def restore_numbers(graph: Graph) -> None:
         norm.args = (*norm.args[:_TRAINS], *norm.meta[_NUMBERS])
         _, _, eps, *_ = norm.meta[_NUMBERS]
         if _scaled_convolution(norm) is not None:
-            variance: Any = norm.args[_VARIANCE]
+            variance = norm.args[_VARIANCE]
+            assert isinstance(variance, Node)
             for shifted in [user for user in variance.users if user.target is aten.add.Tensor]:
                 shifted.args = (variance, eps)
 
@@ -115,21 +117,24 @@ def _scaled_convolution(norm: Node) -> Node | None:
 
 
 def _fold(module: GraphModule, convolution: Node, norm: Node) -> None:
-    args: list[Any] = [*convolution.args, None][: max(3, len(convolution.args))]
+    args: list[Argument] = [*convolution.args, None][: max(3, len(convolution.args))]
     weight = _unrounded(args[1])
     folded = constant_value(module, weight)
     # the bias is what the calls behind the convolution make of zeros
     zeros = folded.new_zeros(1, norm.meta["val"].shape[1], *[1] * (folded.ndim - 2))
     bias = constant_value(module, norm, {convolution: zeros}).flatten()
-    path = str(weight.args[0].target).rpartition(".")[0]
+    parameter = weight.args[0]
+    assert isinstance(parameter, Node)
+    path = str(parameter.target).rpartition(".")[0]
     with module.graph.inserting_before(next(iter(module.graph.nodes))):
         constants = [
             module.graph.get_attr(add_constant(module, f"{path}.{name}" if path else name, tensor))
             for name, tensor in (("folded_weight", folded), ("folded_bias", bias))
         ]
     for position, constant in zip((1, 2), constants, strict=True):
-        if isinstance(args[position], Node) and args[position].op == "call_module":
-            args[position].args = (constant,)
+        rounded = args[position]
+        if isinstance(rounded, Node) and rounded.op == "call_module":
+            rounded.args = (constant,)
         else:
             args[position] = constant
     convolution.args = tuple(args)
@@ -137,6 +142,7 @@ def _fold(module: GraphModule, convolution: Node, norm: Node) -> None:
     module.graph.erase_node(norm)
 
 
-def _unrounded(value: Any) -> Any:
+def _unrounded(value: Argument) -> Node:
     """The value that is rounded before a call takes it (torchao calls a module to round it), or `value` itself."""
-    return value.args[0] if value.op == "call_module" else value
+    assert isinstance(value, Node)
+    return _unrounded(value.args[0]) if value.op == "call_module" else value

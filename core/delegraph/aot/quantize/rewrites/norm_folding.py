@@ -16,7 +16,7 @@ first norm alone: it gets to see none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -75,7 +75,8 @@ def part_norms(
     """Put an alias between each layer and the norm behind it that `filter_fn` accepts, until `join_norms`."""
     graph = module.graph
     for norm in _batch_norms(graph):
-        layer: Any = norm.args[0]
+        layer = norm.args[0]
+        assert isinstance(layer, Node)
         if channel_dim(layer) is not None and filter_fn(module, layer, norm):
             with graph.inserting_before(norm):
                 apart = graph.call_function(aten.alias.default, (layer,))
@@ -138,7 +139,7 @@ def _fold(module: GraphModule, layers: Sequence[Node], match: Bindings) -> None:
         reader.args = (*reader.args[:2], bias, *reader.args[3:])
 
 
-def _number(module: GraphModule, argument: Any, otherwise: float) -> torch.Tensor:
+def _number(module: GraphModule, argument: Node | None, otherwise: float) -> torch.Tensor:
     """The numbers that a norm or layer has for each channel, in float64."""
     if argument is None:
         return torch.tensor(otherwise, dtype=torch.float64)

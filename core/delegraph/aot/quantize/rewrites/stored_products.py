@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Argument, Target
 
 from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
 from delegraph.aot.quantize.rewrites.calls import Caller, calls_before
@@ -38,10 +38,10 @@ class _Product:
     """Values, a matrix, and what is added, each times a number. by_rows: the matrix is (outputs, inputs), and not
     (inputs, outputs)."""
 
-    x: Any
-    matrix: Any
+    x: Node
+    matrix: Node
     by_rows: bool = False
-    bias: Any = None
+    bias: Node | None = None
     alpha: float = 1
     beta: float = 1
 
@@ -59,15 +59,15 @@ def products_as_layers(module: GraphModule, filter_fn: Callable[[Node], bool]) -
 
 def _product(node: Node) -> _Product | None:
     match node.target, node.args:
-        case aten.addmm.default, (bias, x, matrix):
+        case aten.addmm.default, (Node() as bias, Node() as x, Node() as matrix):
             return _Product(x, matrix, bias=bias, **node.kwargs)  # type: ignore[arg-type]  # alpha and beta
-        case aten.inner.default, (x, matrix):
+        case aten.inner.default, (Node() as x, Node() as matrix):
             return _Product(x, matrix, by_rows=True)
-        case aten.tensordot.default, (Node() as x, matrix, [int(dim)], [int(summed)]) if (dim + 1) % x.meta[
+        case aten.tensordot.default, (Node() as x, Node() as matrix, [int(dim)], [int(summed)]) if (dim + 1) % x.meta[
             "val"
         ].ndim == 0:
             return _Product(x, matrix, by_rows=summed % 2 == 1)
-        case aten.matmul.default | aten.mm.default, (x, matrix):
+        case aten.matmul.default | aten.mm.default, (Node() as x, Node() as matrix):
             return _Product(x, matrix)
     return None
 
@@ -123,7 +123,7 @@ def _sum_with_a_matrix(node: Node) -> None:
     x = _in_order(call, x, dims.values, dims.rows + dims.summed)
     values = call(aten.flatten.using_ints, x, -len(dims.summed), -1) if len(dims.summed) > 1 else x
     # the last step becomes `node` itself, which keeps its name
-    steps: list[tuple[Any, tuple[Any, ...]]] = [(aten.linear.default, (matrix,))]
+    steps: list[tuple[Target, tuple[Argument, ...]]] = [(aten.linear.default, (matrix,))]
     if len(dims.free) > 1:
         steps.append((aten.unflatten.int, (-1, sizes[: len(dims.free)])))
     if dims.rows + dims.free != dims.result:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final, TypeGuard
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Argument, Target
 
 from delegraph.aot.graph.bodies import bodies, referenced
 from delegraph.aot.quantize.annotations import is_written
@@ -24,7 +25,7 @@ from delegraph.aot.quantize.weights.names import add_constant, owner_of, paramet
 
 __all__ = ["CONTROL_FLOW", "weights_into_bodies", "weights_out_of_bodies"]
 
-CONTROL_FLOW: Final[Mapping[Any, int]] = {
+CONTROL_FLOW: Final[Mapping[Target, int]] = {
     torch.ops.higher_order.cond: 3,
     torch.ops.higher_order.map_impl: 2,
     torch.ops.higher_order.scan: 3,
@@ -68,13 +69,14 @@ def _entered(module: GraphModule, call: Node) -> dict[str, GraphModule]:
     return {target: by_name[target] for target in targets if target in by_name}
 
 
-def _operands(call: Node) -> Sequence[Any]:
+def _operands(call: Node) -> Sequence[Argument]:
     """Values, and numbers."""
-    rest: Any = call.args[CONTROL_FLOW[call.target] :]
-    return rest[0] if rest else ()
+    operands = (*call.args, ())[CONTROL_FLOW[call.target]]
+    assert isinstance(operands, list | tuple)
+    return operands
 
 
-def _set_operands(call: Node, operands: Sequence[Any]) -> None:
+def _set_operands(call: Node, operands: Sequence[Argument]) -> None:
     """As torch wants them: a list for a list, a tuple for a tuple."""
     place = CONTROL_FLOW[call.target]
     kind = list if isinstance(_operands(call), list) else tuple
@@ -110,19 +112,18 @@ def _part_bodies(module: GraphModule) -> None:
 
 def _give(module: GraphModule, call: Node, entered: Sequence[GraphModule]) -> None:
     operands = _operands(call)
-    weights = {value: referenced(module, value) for value in operands if _is_weight(value)}
     for body in entered:
         placeholders = body.graph.find_nodes(op="placeholder")
         for operand, placeholder in zip(operands, placeholders[len(placeholders) - len(operands) :], strict=True):
-            if operand in weights:
+            if _is_weight(operand):
                 if placeholder.users:  # a branch that does not read the weight needs none
-                    _hold(body, placeholder, str(operand.target), weights[operand])
+                    _hold(body, placeholder, str(operand.target), referenced(module, operand))
                 body.graph.erase_node(placeholder)
         body.recompile()
-    _set_operands(call, [operand for operand in operands if operand not in weights])
+    _set_operands(call, [operand for operand in operands if not _is_weight(operand)])
 
 
-def _is_weight(operand: Any) -> bool:
+def _is_weight(operand: Argument) -> TypeGuard[Node]:
     """Whether it is the model's own, and no run writes it."""
     return isinstance(operand, Node) and operand.op == "get_attr" and not is_written(operand)
 

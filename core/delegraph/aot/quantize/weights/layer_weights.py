@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from torch.fx import Node
 
@@ -82,7 +82,7 @@ def weights_of(layer: Node) -> list[Node]:
     return [own for own in (weight if isinstance(weight, list | tuple) else [weight]) if isinstance(own, Node)]
 
 
-def transposed_source(view: Any) -> Node | None:
+def transposed_source(view: object) -> Node | None:
     """The value that `view` shows with its last two dims swapped, by `t`, `mT`, `permute` or others; else None."""
     if not isinstance(view, Node) or view.op != "call_function" or not getattr(view.target, "is_view", False):
         return None

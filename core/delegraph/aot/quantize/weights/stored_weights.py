@@ -42,7 +42,7 @@ class StoredWeight:
     @classmethod
     def add(
         cls,
-        module: torch.nn.Module,
+        module: GraphModule,
         name: str,
         constants: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
         shape: torch.Size,
