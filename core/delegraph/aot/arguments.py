@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from delegraph.errors import LoweringError
 from delegraph.plugins.discovery import did_you_mean
 from delegraph.plugins.plugin_spec import PluginSpec, plugin_spec
 from delegraph.plugins.registry import PluginRegistry
 
-__all__ = ["check_list", "check_method_names", "made_by_name", "unique_name"]
+__all__ = ["check_list", "check_method_names", "for_methods", "made_by_name", "unique_name"]
+
+_Read = TypeVar("_Read")
 
 
 def check_list(name: str, value: Any) -> None:
@@ -32,6 +34,18 @@ def check_method_names(name: str, by_method: Mapping[str, Any], methods: Collect
                 f"{name} has an entry for {key!r}, but the methods are {', '.join(sorted(methods)) or '(none)'}"
                 f"{did_you_mean(str(key), methods)}"
             )
+
+
+def for_methods(
+    name: str, value: object, methods: Collection[str], read: Callable[[str, Any], _Read]
+) -> dict[str, _Read]:
+    """For every method, what `read` makes of its own value, which it may call by the name that it gets: of `value`, the
+    argument called `name`, or of what that has for the method, None where there is none. Raises `LoweringError` for a
+    key that is not a method."""
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(methods, read(name, value))
+    check_method_names(name, value, methods)
+    return {method: read(f"{name}[{method!r}]", value.get(method)) for method in methods}
 
 
 def made_by_name(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from torch.fx.passes.infra.pass_manager import PassManager
 
-from delegraph.aot.arguments import check_list, check_method_names, made_by_name
+from delegraph.aot.arguments import check_list, for_methods, made_by_name
 from delegraph.aot.config import Passes
 from delegraph.interfaces.graph_pass import GraphPass
 from delegraph.plugins.registry import PluginRegistry
@@ -22,13 +22,9 @@ def passes_by_method(
 
     Raises `LoweringError` for a key that is not a method or what is not a pass, `PluginError` for a name.
     """
-    if isinstance(passes, Mapping):
-        check_method_names(argument, passes, methods)
-        return {m: _made(f"{argument}[{m!r}]", passes.get(m), plugins) for m in methods}
-    own = _made(argument, [passes] if isinstance(passes, PassManager) else passes, plugins)
-    return dict.fromkeys(methods, own)
 
+    def made(name: str, own: Any) -> list[GraphPass]:
+        check_list(name, own)
+        return list(made_by_name(name, own or (), "passes", callable, plugins).values())
 
-def _made(argument: str, passes: Any, plugins: PluginRegistry) -> list[GraphPass]:
-    check_list(argument, passes)
-    return list(made_by_name(argument, passes or (), "passes", callable, plugins).values())
+    return for_methods(argument, [passes] if isinstance(passes, PassManager) else passes, methods, made)

@@ -11,7 +11,7 @@ from torch.fx.node import Target
 
 from delegraph.aot.graph.mutating_calls import changed_arguments
 from delegraph.aot.graph.operator_names import operator_name
-from delegraph.aot.graph.schema_binding import schema_arguments
+from delegraph.aot.graph.schema_binding import named_arguments
 
 __all__ = [
     "ANNOTATION",
@@ -134,8 +134,7 @@ def _writes(call: Node, value: Node) -> bool:
     if not isinstance(call.target, torch._ops.OpOverload):
         return False
     written = changed_arguments(call.target)
-    bound = zip(call.target._schema.arguments, schema_arguments(call), strict=True)
-    return any(argument.name in written and passed is value for argument, passed in bound)
+    return any(name in written and passed is value for name, passed in named_arguments(call).items())
 
 
 def _is_changing(node: Node) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from delegraph.aot.arguments import check_list, check_method_names, made_by_name, unique_name
+from delegraph.aot.arguments import check_list, check_method_names, for_methods, made_by_name, unique_name
 from delegraph.aot.quantize.recipes import Recipe, RecipeOrRules, Rules, rules_from
 from delegraph.aot.quantize.shared_buffers import SharedBuffers
 from delegraph.aot.quantize.torchao import check_torchao
@@ -231,18 +231,11 @@ def quantization_by_method(
 def _quantizers(
     quantizers: Quantizers | None, methods: Collection[str], plugins: PluginRegistry
 ) -> dict[str, dict[str, Quantizer]]:
-    if not isinstance(quantizers, Mapping):
-        check_list("quantizers", quantizers)
-        return dict.fromkeys(
-            methods, made_by_name("quantizers", quantizers or (), "quantizers", _is_quantizer, plugins)
-        )
-    check_method_names("quantizers", quantizers, methods)
-    by_method = {}
-    for method, own in quantizers.items():
-        name = f"quantizers[{method!r}]"
+    def made(name: str, own: Iterable[NamedQuantizer] | None) -> dict[str, Quantizer]:
         check_list(name, own)
-        by_method[method] = made_by_name(name, own or (), "quantizers", _is_quantizer, plugins)
-    return by_method
+        return made_by_name(name, own or (), "quantizers", _is_quantizer, plugins)
+
+    return for_methods("quantizers", quantizers, methods, made)
 
 
 def _is_quantizer(value: object) -> bool:

@@ -51,10 +51,12 @@ def with_plain_weights(
     module = program.module(check_guards=False)
     assert isinstance(module, GraphModule)
     _unwrap(module)
-    for node in list(module.graph.nodes):
+    for node in list(module.graph.nodes):  # in their order: a rule finds what those before it have put
         known = node.op == "call_function" and node.target not in preserved
         rule = _RULES.get(str(node.target)) if known else None
-        if rule is not None and (replacement := rule(module, node)) is not None:
+        with module.graph.inserting_before(node):
+            replacement = None if rule is None else rule(module, node)
+        if replacement is not None:
             replacement.meta = {**node.meta}
             node.replace_all_uses_with(replacement)
     gather_rows(module)
@@ -71,7 +73,7 @@ def _unwrap(module: GraphModule) -> None:
         outer, part = node.args
         assert isinstance(outer, Node)
         name = f"{outer.target}_{part}"
-        if name not in inner:
+        if name not in inner:  # one node for each, so that patterns see where the same codes are read
             tensor = getattr(referenced(module, outer), str(part))
             with graph.inserting_before(node):
                 inner[name] = graph.get_attr(add_constant(module, name, tensor.detach().contiguous()))
@@ -90,71 +92,65 @@ def _dequantize(module: GraphModule, node: Node) -> Node | None:
     codes, block, scales, zeros, dtype, low, high, out = _arguments(node)
     if not (isinstance(codes, Node) and isinstance(block, Sequence)):
         return None
-    graph = module.graph
     if codes.op == "get_attr":
         weight = referenced(module, codes)
         form = _form_of(weight, low, high)
         zero_points = referenced(module, zeros) if isinstance(zeros, Node) else None
         if not _by_rows(weight, block) or form is None or (zero_points is not None and zero_points.is_floating_point()):
             return None
-        with graph.inserting_before(node):
-            return _stored(module, codes, referenced(module, scales), zero_points, form, out)
+        return _stored(module, codes, referenced(module, scales), zero_points, form, out)
     if not _by_token(codes, block):
         return None
-    with graph.inserting_before(node):
-        return graph.call_function(dequantized_tokens, (codes, scales, zeros, low, high, dtype, out))
+    dequantize = torch.ops.quantized_decomposed.dequantize_per_token.default
+    return module.graph.call_function(dequantize, (codes, scales, zeros, low, high, dtype, out))
 
 
 def _quantize(module: GraphModule, node: Node) -> Node | None:
     x, block, scales, zeros, dtype, low, high = _arguments(node)
     if not (isinstance(x, Node) and isinstance(block, Sequence) and _by_token(x, block)):
         return None
-    with module.graph.inserting_before(node):
-        return module.graph.call_function(quantized_tokens, (x, scales, zeros, low, high, dtype))
+    quantize = torch.ops.quantized_decomposed.quantize_per_token.default
+    return module.graph.call_function(quantize, (x, scales, zeros, low, high, dtype))
 
 
 def _choose(module: GraphModule, node: Node) -> Node | None:
     x, mapping, block, dtype, *_ = node.args
     if not (isinstance(x, Node) and isinstance(block, Sequence) and _by_token(x, block)) or dtype != torch.int8:
         return None
-    ranges = {"SYMMETRIC": symmetric_ranges, "ASYMMETRIC": asymmetric_ranges}.get(str(mapping))
-    if ranges is None:
-        return None
-    with module.graph.inserting_before(node):
-        return module.graph.call_function(ranges, (x,))
+    if mapping == "SYMMETRIC":
+        return module.graph.call_function(symmetric_ranges, (x,))
+    choose = torch.ops.quantized_decomposed.choose_qparams_per_token_asymmetric.default
+    return module.graph.call_function(choose, (x, dtype)) if mapping == "ASYMMETRIC" else None
 
 
 def _integer_product(module: GraphModule, node: Node) -> Node:
-    with module.graph.inserting_before(node):
-        return module.graph.call_function(integer_product, node.args)
+    return module.graph.call_function(integer_product, node.args)
 
 
 def _product(module: GraphModule, node: Node) -> Node | None:
     """`mm(x, t(weight))` of a dequantized one, which backends would not know, as the linear layer that it is."""
-    for match in matches(_OF_WEIGHT, node):
-        if _dtype(match.calls[_WEIGHT]) == _dtype(node):
-            with module.graph.inserting_before(node):
-                return module.graph.call_function(aten.linear.default, (match["x"], match.calls[_WEIGHT]))
-    return None
+    match = next(matches(_OF_WEIGHT, node), None)
+    if match is None or _dtype(match.calls[_WEIGHT]) != _dtype(node):
+        return None
+    return module.graph.call_function(aten.linear.default, (match["x"], match.calls[_WEIGHT]))
 
 
 def _scaled_product(module: GraphModule, node: Node) -> Node | None:
     """A product with codes of 8 bits that is multiplied by their scales, as `linear` of the weight: in the dtype of the
     result, or, of quantized values, in float32 of these dequantized."""
-    graph = module.graph
-    for match in matches(_SCALED, node):
-        x, dtype = match.captures.get("x"), _dtype(node)
-        with graph.inserting_before(node):
-            if _TOKENS in match.calls:
-                tokens, dtype = match.calls[_TOKENS], torch.float32
-                x = graph.call_function(dequantized_tokens, (tokens, *tokens.args[1:], dtype))
-                if "shape" in match.captures:
-                    x = graph.call_function(aten.reshape.default, (x, match["shape"]))
-            scales = attrgetter(f"{str(match['codes'].target).removesuffix('qdata')}scale")(module)
-            weight = _stored(module, match["codes"], scales, None, _BYTES, dtype)
-            linear = graph.call_function(aten.linear.default, (x, weight))
-            return linear if _dtype(node) == dtype else graph.call_function(aten.to.dtype, (linear, _dtype(node)))
-    return None
+    graph, match = module.graph, next(matches(_SCALED, node), None)
+    if match is None:
+        return None
+    x, dtype, tokens = match.captures.get("x"), _dtype(node), match.captures.get("tokens")
+    if tokens is not None:
+        dequantize, dtype = torch.ops.quantized_decomposed.dequantize_per_token.default, torch.float32
+        x = graph.call_function(dequantize, (tokens, *tokens.args[1:], dtype))
+    if "shape" in match.captures:
+        x = graph.call_function(aten.reshape.default, (x, match["shape"]))
+    scales = attrgetter(f"{str(match['codes'].target).removesuffix('qdata')}scale")(module)
+    weight = _stored(module, match["codes"], scales, None, _BYTES, dtype)
+    linear = graph.call_function(aten.linear.default, (x, weight))
+    return linear if _dtype(node) == dtype else graph.call_function(aten.to.dtype, (linear, _dtype(node)))
 
 
 _RULES: Final[dict[str, Callable[[GraphModule, Node], Node | None]]] = {
@@ -177,36 +173,6 @@ def symmetric_ranges(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return scales, torch.zeros_like(scales, dtype=torch.int64)
 
 
-def asymmetric_ranges(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A scale and a zero point for each token, -128 to 127."""
-    scales, zeros = torch.ops.quantized_decomposed.choose_qparams_per_token_asymmetric.default(x, torch.int8)
-    return scales, zeros
-
-
-def quantized_tokens(
-    x: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor, low: int, high: int, dtype: torch.dtype
-) -> torch.Tensor:
-    """Codes of `x`, `scales` and `zeros` by token."""
-    operator = torch.ops.quantized_decomposed.quantize_per_token.default
-    codes: torch.Tensor = operator(x, scales, zeros, low, high, dtype)
-    return codes
-
-
-def dequantized_tokens(
-    codes: torch.Tensor,
-    scales: torch.Tensor,
-    zeros: torch.Tensor,
-    low: int,
-    high: int,
-    dtype: torch.dtype,
-    out: torch.dtype,
-) -> torch.Tensor:
-    """The values of codes, `scales` and `zeros` by token."""
-    operator = torch.ops.quantized_decomposed.dequantize_per_token.default
-    values: torch.Tensor = operator(codes, scales, zeros, low, high, dtype, out)
-    return values
-
-
 def integer_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """`_int_mm`, which no runtime has, by float64, in which sums of products of int8 are exact."""
     return torch.mm(a.to(torch.float64), b.to(torch.float64)).to(torch.int32)
@@ -227,6 +193,10 @@ def _is_codes(value: object) -> bool:
     return isinstance(value, Node) and value.op == "get_attr" and str(value.target).endswith("_qdata")
 
 
+def _are_tokens(value: object) -> bool:
+    return isinstance(value, Node) and str(value.target) == "quantized_decomposed.quantize_per_token.default"
+
+
 (_X,) = captured("x")
 _CODES = Capture("codes", _is_codes)
 _TURNED = behind(_is_turn, _CODES)
@@ -238,7 +208,7 @@ _OF_WEIGHT = op(aten.mm.default, _X, behind(_is_turn, _WEIGHT))
 _OF_CODES = behind(_is_cast, op(aten.mm.default, _X, _TURNED))
 
 # int_mm(q, codes) * x_scales, and the same - x_zeros * x_scales * sum(codes)
-_TOKENS = op(quantized_tokens)
+_TOKENS = Capture("tokens", _are_tokens)
 _ROWS = either(_TOKENS, op(aten.reshape.default, _TOKENS, Capture("shape")))
 _OF_INTEGERS = behind(_is_cast, op(aten.mul.Tensor, behind(_is_cast, op(integer_product, _ROWS, _TURNED)), ANY))
 _SUMS = op(aten.mul.Tensor, ANY, behind(_is_cast, op(aten.sum.dim_IntList, _CODES, [-1])))

@@ -84,6 +84,7 @@ class ComposedQuantizer:
             kept |= self._own[name]
             _put(model, kept)  # so that the next one sees neither dropped annotations nor changes to earlier ones
             dropped |= new.keys()
+        # where ranges are found as it runs, values are float between layers because the recipe says so
         if any(map(_rounds_values, kept.values())):
             computing = [node for node in model.graph.nodes if node not in kept and _computes(node)]
             self.left = {node.name: self._reason(node, masked, dropped) for node in computing}
@@ -107,6 +108,7 @@ class ComposedQuantizer:
         for name, own in self._own.items():
             _put(model, own)
             self._ask(name, "validate", model)
+        # torchao reads the annotations when all have validated
         annotations = {node: annotation for own in self._own.values() for node, annotation in own.items()}
         _put(model, {node: _copy(annotation, self._finished) for node, annotation in annotations.items()})
 
@@ -217,6 +219,7 @@ def _shared_with(annotation: Annotation) -> list[object]:
     """The nodes and edges that the specs of an annotation refer to."""
     specs = [*annotation.input_qspec_map.values(), annotation.output_qspec]
     shared = [spec.edge_or_node for spec in specs if hasattr(spec, "edge_or_node")]
+    # a derived spec, as that of a bias, takes its scale from those of several others
     return shared + [point for spec in specs for point in getattr(spec, "derived_from", ())]
 
 

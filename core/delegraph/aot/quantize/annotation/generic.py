@@ -38,15 +38,10 @@ __all__ = ["GenericQuantizer"]
 
 aten = torch.ops.aten
 
-_ARITHMETIC: Final = frozenset(
+_ARITHMETIC: Final[frozenset[Target]] = frozenset(
     {
-        aten.add.Tensor,
-        aten.add_.Tensor,
-        aten.sub.Tensor,
-        aten.mul.Tensor,
-        aten.mul_.Tensor,
-        aten.matmul.default,
-        aten.bmm.default,
+        *(aten.add.Tensor, aten.add_.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.mul_.Tensor),
+        *(aten.matmul.default, aten.bmm.default),
     }
 )
 """Two values -> a value."""
@@ -59,30 +54,13 @@ _FUSED: Final = _RELUS | {aten.batch_norm.default}
 """Operators that a device fuses with the layer before them: their result is quantized, and the layer's own is not.
 Batch norm is there in training alone; afterwards it is in the weights."""
 
-_SAME_VALUES: Final = frozenset(
-    {
-        *_RELUS,
-        aten.clamp.default,
-        aten.max_pool1d.default,
-        aten.max_pool2d.default,
-        aten.avg_pool2d.default,
-        aten.adaptive_avg_pool2d.default,
-        aten.mean.dim,
-        aten.flatten.using_ints,
-        aten.view.default,
-        aten.reshape.default,
-        aten.permute.default,
-        aten.transpose.int,
-        aten.squeeze.dim,
-        aten.unsqueeze.default,
-        aten.slice.Tensor,
-        aten.select.int,
-        aten.pad.default,
-        aten.constant_pad_nd.default,
-        aten.upsample_nearest2d.vec,
-        aten.dropout.default,
-    }
-)
+_SAME_VALUES: Final[frozenset[Target]] = _RELUS | {
+    *(aten.clamp.default, aten.max_pool1d.default, aten.max_pool2d.default, aten.avg_pool2d.default),
+    *(aten.adaptive_avg_pool2d.default, aten.mean.dim, aten.flatten.using_ints, aten.view.default),
+    *(aten.reshape.default, aten.permute.default, aten.transpose.int, aten.squeeze.dim, aten.unsqueeze.default),
+    *(aten.slice.Tensor, aten.select.int, aten.pad.default, aten.constant_pad_nd.default),
+    *(aten.upsample_nearest2d.vec, aten.dropout.default),
+}
 """Operators whose results are values of the first argument, or lie between them: the scale stays."""
 
 _NO_RULE: Final = "it has no rule for this operator, which is computed in float"

@@ -27,6 +27,7 @@ from torch.fx.node import Argument, Target
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.graph.bodies import graph_modules, referenced
+from delegraph.aot.quantize.annotations import is_written
 
 __all__ = ["Measured", "Recorded", "first_inputs", "measured", "recorded", "sqnr"]
 
@@ -185,7 +186,7 @@ class _Run(Interpreter):
 
 def _written(module: torch.nn.Module, graph: Graph) -> Iterator[torch.Tensor]:
     for node in graph.find_nodes(op="get_attr"):
-        if any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users):
+        if is_written(node):
             yield referenced(module, node)
 
 

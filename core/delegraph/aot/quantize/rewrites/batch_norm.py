@@ -43,6 +43,7 @@ _CONVOLUTIONS: Final = frozenset(
 )
 """Convolutions whose weights torchao scales."""
 
+# z = batch_norm(conv(x, round(w * s.reshape(…))) / s.reshape(…) + b), where s is gamma / sqrt(running_var + eps)
 _SCALE = op((aten.reshape, aten.view), Capture("scale"))
 _CONVOLUTION = op(tuple(_CONVOLUTIONS), ANY, Capture("weight"))
 _QUOTIENT = op(aten.div.Tensor, _CONVOLUTION, _SCALE)
@@ -79,6 +80,7 @@ def restore_numbers(graph: Graph) -> None:
         if _scaled_convolution(norm) is not None:
             variance = norm.args[_VARIANCE]
             assert isinstance(variance, Node)
+            # the scale is made with torchao's eps, too
             for shifted in [user for user in variance.users if user.target is aten.add.Tensor]:
                 shifted.args = (variance, eps)
 
@@ -126,6 +128,7 @@ def _fold(module: GraphModule, convolution: Node, norm: Node) -> None:
     parameter = weight.args[0]
     assert isinstance(parameter, Node)
     path = str(parameter.target).rpartition(".")[0]
+    # in front of all, for a module that rounds the weight is called before the convolution
     with module.graph.inserting_before(next(iter(module.graph.nodes))):
         constants = [
             module.graph.get_attr(add_constant(module, f"{path}.{name}" if path else name, tensor))

@@ -43,12 +43,12 @@ def _is_optional(value: object) -> bool:
     return value is None or _is_constant(value)
 
 
+# z = batch_norm(layer(x, w, b), gamma, beta, mean, var, training=False, …, eps), all of them constants
 _WEIGHT, _MEAN, _VARIANCE = (Capture(name, _is_constant) for name in ("weight", "mean", "variance"))
 _BIAS, _GAMMA, _BETA = (Capture(name, _is_optional) for name in ("bias", "gamma", "beta"))
 _CONVOLUTIONS = (aten.conv1d, aten.conv2d, aten.conv3d, aten.conv_transpose1d)
 _LAYER = op((*_CONVOLUTIONS, aten.conv_transpose2d, aten.conv_transpose3d, aten.linear), ANY, _WEIGHT, _BIAS)
 _NORM = op(aten.batch_norm, _LAYER, _GAMMA, _BETA, _MEAN, _VARIANCE, False, ANY, Capture("eps"))
-"""A norm that does not train behind a layer, of constants."""
 
 
 def fold_norms(module: GraphModule) -> dict[str, str]:
@@ -57,9 +57,10 @@ def fold_norms(module: GraphModule) -> dict[str, str]:
     for norm in _batch_norms(module.graph):
         match = next(matches(_NORM, norm), None) if norm.users else None
         layers = [] if match is None else _readers(match)
+        # whoever reads the weight gets the folded one, so that it has to have this norm behind it as well
         if match is None or not all(_is_normed(layer, match) for layer in layers):
             continue
-        _fold(module, layers, match)  # once: they share the weight
+        _fold(module, layers, match)
         for layer in layers:
             (behind,) = layer.users
             behind.replace_all_uses_with(layer)

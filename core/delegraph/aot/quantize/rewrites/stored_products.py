@@ -98,6 +98,7 @@ def _sum_of(equation: str, dims: int) -> _Sum | None:
     rows = "".join(letter for letter in result if letter in values)
     free = "".join(letter for letter in result if letter in weight)
     fits = arrow and comma and summed and free and len(values) == dims and "." not in weight
+    # a letter twice in an operand stands for its diagonal
     apart = all(len({*letters}) == len(letters) for letters in (values, weight, result))
     parts = ((values, rows + summed), (weight, free + summed), (result, rows + free))
     whole = all(sorted(letters) == sorted(expected) for letters, expected in parts)
@@ -159,10 +160,12 @@ def _become_layer(graph: Graph, node: Node, product: _Product) -> None:
     call = calls_before(node)
     with graph.inserting_before(node):
         rows = product.matrix if product.by_rows else _transposed(graph, product.matrix)
+    # with a beta of 0 torch leaves the bias out, even what of it is not finite
     bias, beta, alpha = product.bias if product.beta else None, product.beta, product.alpha
     if bias is not None and beta != 1:
         bias = call(aten.mul.Tensor, bias, beta)
     node.kwargs = {}
+    # a bias is one for each output; what else is added has rows, and is no part of a layer
     if alpha == 1 and (bias is None or bias.meta["val"].shape == rows.meta["val"].shape[:1]):
         node.target, node.args = aten.linear.default, (product.x, rows, bias)
         return

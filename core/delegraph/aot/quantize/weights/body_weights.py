@@ -53,7 +53,7 @@ def weights_out_of_bodies(module: GraphModule) -> None:
     for call in _calls(module.graph):
         entered = list(_entered(module, call).values())
         for body in entered:
-            weights_out_of_bodies(body)
+            weights_out_of_bodies(body)  # first: what its own bodies had are its tensors then
         _take(module, call, entered)
     module.recompile()
 
@@ -114,6 +114,7 @@ def _give(module: GraphModule, call: Node, entered: Sequence[GraphModule]) -> No
     operands = _operands(call)
     for body in entered:
         placeholders = body.graph.find_nodes(op="placeholder")
+        # what a loop carries, or a scan takes row by row, stands in front of the operands
         for operand, placeholder in zip(operands, placeholders[len(placeholders) - len(operands) :], strict=True):
             if _is_weight(operand):
                 if placeholder.users:  # a branch that does not read the weight needs none
@@ -148,7 +149,7 @@ def _name_calls(body: GraphModule, name: str, call: Node) -> None:
         elif node.op == "call_function":
             node.name = f"{name}_{node.name}"
             node.meta["nn_module_stack"] = {**(call.meta.get("nn_module_stack") or {}), **_modules(known[:1])}
-            if known and len(known) == len(node.all_input_nodes):
+            if known and len(known) == len(node.all_input_nodes):  # a computed weight, of the same module
                 of_weights[node] = known[0]
     body.recompile()
 

@@ -40,6 +40,7 @@ def fold_computed_weights(module: GraphModule, filter_fn: Callable[[Node], bool]
     # sources that other calls read stay in the file, whatever is folded
     still = {id(source) for part in parts for source in _still_read(part, read[part])}
     computed = {part: dict.fromkeys(weight for own in read[part].values() for weight in own) for part in parts}
+    # whole or not at all: a source that two of them are computed from is freed by neither alone
     for family in _families(weight for part in parts for weight in _computed(part, computed[part])):
         freed = {id(source): source.nbytes for weight in family for source in weight.sources.values()}
         distinct = {weight.key: weight for weight in family}  # the same computation twice is stored once
@@ -80,9 +81,10 @@ def constant_value(
 def _is_computed(value: object) -> bool:
     if not is_float_tensor(value) or value.op != "call_function" or not is_weight(value):
         return False
+    # codes that are dequantized stay codes, and what is only transposed is stored as the parameter that it is of
+    is_stored = any(operator_name(node).startswith("quantized_decomposed::") for node in ancestors([value]))
     source = transposed_source(value)
-    stored = any(operator_name(node).startswith("quantized_decomposed::") for node in ancestors([value]))
-    return not stored and (source is None or source.op != "get_attr")
+    return not is_stored and (source is None or source.op != "get_attr")
 
 
 # ---- which of them ----------------------------------------------------------------------------------
@@ -148,6 +150,7 @@ class _Computed:
         source = self.sources.get(name)
         path, _, attribute = name.rpartition(".")
         owner = self.part.get_submodule(path)
+        # another one of the family may have taken its place
         if source is not None and id(source) not in still and getattr(owner, attribute) is source:
             delattr(owner, attribute)
         return add_constant(self.part, name, constant)

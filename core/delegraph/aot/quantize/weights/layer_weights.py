@@ -23,16 +23,11 @@ class LayerWeight:
 
 
 _PRODUCTS: Final[Mapping[str, LayerWeight]] = {
-    "aten::linear": LayerWeight(1, channels=0),
-    "aten::conv1d": LayerWeight(1, channels=0),
-    "aten::conv1d.padding": LayerWeight(1, channels=0),
-    "aten::conv2d": LayerWeight(1, channels=0),
-    "aten::conv2d.padding": LayerWeight(1, channels=0),
-    "aten::conv3d": LayerWeight(1, channels=0),
-    "aten::conv3d.padding": LayerWeight(1, channels=0),
+    **dict.fromkeys(("aten::linear", "aten::conv1d", "aten::conv1d.padding"), LayerWeight(1, channels=0)),
+    **dict.fromkeys(("aten::conv2d", "aten::conv2d.padding"), LayerWeight(1, channels=0)),
+    **dict.fromkeys(("aten::conv3d", "aten::conv3d.padding"), LayerWeight(1, channels=0)),
     "aten::conv_transpose1d": LayerWeight(1, channels=1),
-    "aten::conv_transpose2d.input": LayerWeight(1, channels=1),
-    "aten::conv_transpose3d.input": LayerWeight(1, channels=1),
+    **dict.fromkeys(("aten::conv_transpose2d.input", "aten::conv_transpose3d.input"), LayerWeight(1, channels=1)),
 }
 """A value times a weight, which quantizers annotate; `.padding` has it as a word, "same" or "valid"."""
 
@@ -45,12 +40,8 @@ EXPERTS: Final = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallb
 
 WEIGHTS: Final[Mapping[str, LayerWeight]] = {
     **_PRODUCTS,
-    "aten::lstm.input": LayerWeight(2, channels=0),
-    "aten::gru.input": LayerWeight(2, channels=0),
-    "aten::rnn_tanh.input": LayerWeight(2, channels=0),
-    "aten::rnn_relu.input": LayerWeight(2, channels=0),
-    "aten::embedding": LayerWeight(0, channels=0),
-    "aten::embedding_bag.padding_idx": LayerWeight(0, channels=0),
+    **{f"aten::{kind}.input": LayerWeight(2, channels=0) for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+    **dict.fromkeys(("aten::embedding", "aten::embedding_bag.padding_idx"), LayerWeight(0, channels=0)),
     **{name: LayerWeight(_BATCHED.get(name, 1), channels=2) for name in EXPERTS},
 }
 """By operator, all layers whose weights are stored in 8 or 4 bits."""
