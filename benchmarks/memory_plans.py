@@ -25,7 +25,7 @@ from delegraph.aot import ExecutorchBackendConfig
 from delegraph.interfaces import Lifetime, MemoryPlanner, Plan
 from delegraph.plugins import default_registry
 
-PLANNERS = ("naive", "best_fit", "greedy", "search")
+PLANNERS = ("naive", "greedy", "search")
 ALIGNMENT = 16
 
 

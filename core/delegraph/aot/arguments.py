@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from delegraph.errors import LoweringError
 from delegraph.plugins.discovery import did_you_mean
 from delegraph.plugins.plugin_spec import PluginName, PluginSpec, plugin_spec
 from delegraph.plugins.registry import PluginRegistry
 
-__all__ = ["check_list", "check_method_names", "made_by_name", "read_plugins", "unique_name"]
+__all__ = ["check_list", "check_method_names", "for_methods", "made_by_name", "read_plugins", "unique_name"]
 
 _T = TypeVar("_T")
+_Read = TypeVar("_Read")
 
 
 def check_list(name: str, value: object) -> None:
@@ -43,6 +44,18 @@ def read_plugins(name: str, entries: Iterable[PluginName | _T] | None) -> list[P
     """
     check_list(name, entries)
     return [plugin_spec(entry) for entry in entries or ()]
+
+
+def for_methods(
+    name: str, value: object, methods: Collection[str], read: Callable[[str, Any], _Read]
+) -> dict[str, _Read]:
+    """For every method, what `read` makes of its own value, which it may call by the name that it gets: of `value`, the
+    argument called `name`, or of what that has for the method, None where there is none. Raises `LoweringError` for a
+    key that is not a method."""
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(methods, read(name, value))
+    check_method_names(name, value, methods)
+    return {method: read(f"{name}[{method!r}]", value.get(method)) for method in methods}
 
 
 def made_by_name(

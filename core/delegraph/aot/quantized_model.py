@@ -141,13 +141,16 @@ def quantize(
     requests = _requests(model, example, by_name, dynamic_shapes, by_batch=example is not args)
     methods = list(requests)
     by_method = checked_backends(backends, methods, plugins)
-    limits: Any = {"keep_float": keep_float, "min_sqnr": min_sqnr}
     if quantizers is not None:
-        asked = quantization_by_method(quantizers, calibration_data, methods, plugins, report=True, **limits)
+        asked = quantization_by_method(
+            quantizers, calibration_data, methods, plugins, keep_float=keep_float, min_sqnr=min_sqnr, report=True
+        )
     else:
         models = [request.model for request in requests.values()]
         rules = rules_from("int8" if recipe is None else recipe, models)
-        asked = quantization_by_recipe(rules, by_method, calibration_data, methods, plugins, **limits)
+        asked = quantization_by_recipe(
+            rules, by_method, calibration_data, methods, plugins, keep_float=keep_float, min_sqnr=min_sqnr
+        )
         check_rules(rules, models)
     lowering = Lowering(plugins, LoweringConfig(), tuple(requests), requests=requests, quantization=asked)
     stages = [pipeline.EXPORT, pipeline.QUANTIZE]

@@ -53,7 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--planner",
         default="greedy",
-        help="the memory planner: greedy (default), best_fit, search, naive or another one",
+        help="the memory planner: greedy (default), search, naive or another one",
     )
     parser.add_argument(
         "--memory", metavar="board.toml", help="the device's memories: names, sizes, alignments, devices, speeds"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeAlias, TypeGuard
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
-from delegraph.aot.arguments import check_method_names, made_by_name, read_plugins
+from delegraph.aot.arguments import for_methods, made_by_name, read_plugins
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import Partitioner, PartitionerAdapter
 from delegraph.plugins.plugin_spec import PluginName, PluginSpec
@@ -27,10 +27,7 @@ def partitioners_by_method(
 
     Raises `LoweringError` for a key that is not a method, `PluginError` for what cannot be made.
     """
-    if not isinstance(backends, Mapping):
-        return dict.fromkeys(methods, named_partitioners(argument, backends, plugins))
-    _check_methods(argument, backends, methods, plugins)
-    return {method: named_partitioners(f"{argument}[{method!r}]", backends.get(method), plugins) for method in methods}
+    return _for_methods(argument, backends, methods, plugins, lambda name, own: named_partitioners(name, own, plugins))
 
 
 def named_partitioners(
@@ -50,10 +47,7 @@ def checked_backends(
     """For every method its backends, as somebody gets them who reads names alone, a quantizer's among them: what the
     options and objects are is told here already. Raises as `partitioners_by_method`.
     """
-    if not isinstance(backends, Mapping):
-        return dict.fromkeys(methods, _checked("backends", backends, plugins))
-    _check_methods("backends", backends, methods, plugins)
-    return {method: _checked(f"backends[{method!r}]", backends.get(method), plugins) for method in methods}
+    return _for_methods("backends", backends, methods, plugins, lambda name, own: _checked(name, own, plugins))
 
 
 def _checked(
@@ -71,16 +65,23 @@ def _checked(
     return chosen
 
 
-def _check_methods(
-    argument: str, backends: Mapping[str, object], methods: Collection[str], plugins: PluginRegistry
-) -> None:
-    for key in backends:
+_Read = TypeVar("_Read")
+
+
+def _for_methods(
+    argument: str,
+    backends: object,
+    methods: Collection[str],
+    plugins: PluginRegistry,
+    read: Callable[[str, Any], _Read],
+) -> dict[str, _Read]:
+    for key in backends if isinstance(backends, Mapping) else ():
         if key not in methods and key in plugins.names("partitioners"):
             raise LoweringError(
                 f"{argument} is a list, in order of priority, or a mapping of such lists by method name: write"
                 f' {argument}=[("{key}", {{…}})]'
             )
-    check_method_names(argument, backends, methods)
+    return for_methods(argument, backends, methods, read)
 
 
 def _adapted(partitioner: Partitioner, plugins: PluginRegistry) -> Partitioner:

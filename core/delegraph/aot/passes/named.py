@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import TypeGuard
+from collections.abc import Collection
+from typing import Any, TypeGuard
 
 from torch.fx.passes.infra.pass_manager import PassManager
 
-from delegraph.aot.arguments import check_method_names, made_by_name, read_plugins
-from delegraph.aot.config import Pass, Passes
+from delegraph.aot.arguments import for_methods, made_by_name, read_plugins
+from delegraph.aot.config import Passes
 from delegraph.interfaces.graph_pass import GraphPass
 from delegraph.plugins.registry import PluginRegistry
 
@@ -22,15 +22,11 @@ def passes_by_method(
 
     Raises `LoweringError` for a key that is not a method or what is not a pass, `PluginError` for a name.
     """
-    if isinstance(passes, Mapping):
-        check_method_names(argument, passes, methods)
-        return {m: _made(f"{argument}[{m!r}]", passes.get(m), plugins) for m in methods}
-    own = _made(argument, [passes] if isinstance(passes, PassManager) else passes, plugins)
-    return dict.fromkeys(methods, own)
 
+    def made(name: str, own: Any) -> list[GraphPass]:
+        return list(made_by_name(name, read_plugins(name, own), "passes", _is_pass, plugins).values())
 
-def _made(argument: str, passes: Iterable[Pass] | None, plugins: PluginRegistry) -> list[GraphPass]:
-    return list(made_by_name(argument, read_plugins(argument, passes), "passes", _is_pass, plugins).values())
+    return for_methods(argument, [passes] if isinstance(passes, PassManager) else passes, methods, made)
 
 
 def _is_pass(value: object) -> TypeGuard[GraphPass]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
-from typing import Any, Final, TypeGuard
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol, TypeGuard
 
 import torch
 from torch.fx import Node
+from torch.fx.node import Target
 
 from delegraph.aot.graph.mutating_calls import changed_arguments
 from delegraph.aot.graph.operator_names import operator_name
-from delegraph.aot.graph.schema_binding import schema_arguments
+from delegraph.aot.graph.schema_binding import named_arguments
 
 __all__ = [
     "ANNOTATION",
     "VALUE_MOVES",
+    "Annotation",
+    "ancestors",
     "annotate",
     "annotation_of",
     "float_operand",
@@ -30,7 +33,7 @@ ANNOTATION: Final = "quantization_annotation"
 
 aten = torch.ops.aten
 
-VALUE_MOVES: Final[frozenset[Any]] = frozenset(
+VALUE_MOVES: Final[frozenset[Target]] = frozenset(
     {
         *(aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten.unsqueeze.default),
         *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.permute.default, aten.transpose.int),
@@ -41,7 +44,15 @@ VALUE_MOVES: Final[frozenset[Any]] = frozenset(
 """Operators that give elements of their first argument as they are: on its grid."""
 
 
-def annotate(node: Node, inputs: Mapping[Any, Any], output: Any = None) -> None:
+class Annotation(Protocol):
+    """torchao's `QuantizationAnnotation` of a call: the specs of the values that it takes, and that of its result, None
+    where it stays float."""
+
+    input_qspec_map: dict[Node, object]
+    output_qspec: object
+
+
+def annotate(node: Node, inputs: Mapping[Any, object], output: object = None) -> None:
     """Say how what `node` takes is quantized, by value, and how its result is; where there is no spec, it stays float.
 
     It replaces the annotation that `node` had before.
@@ -51,13 +62,13 @@ def annotate(node: Node, inputs: Mapping[Any, Any], output: Any = None) -> None:
     node.meta[ANNOTATION] = QuantizationAnnotation(dict(inputs), output, _annotated=True)
 
 
-def annotation_of(node: Node) -> Any:
+def annotation_of(node: Node) -> Annotation | None:
     """torchao's `QuantizationAnnotation` of a node, with `input_qspec_map` and `output_qspec`; None where there is
     none."""
     return node.meta.get(ANNOTATION)
 
 
-def shared_spec(edge_or_node: Any) -> Any:
+def shared_spec(edge_or_node: object) -> object:
     """The grid of a result, which its call stands for, or of what a call takes: (value, call)."""
     from torchao.quantization.pt2e.quantizer import SharedQuantizationSpec
 
@@ -86,22 +97,32 @@ def float_operand(node: Node, is_quantized: Callable[[Node], bool]) -> str | Non
 def is_weight(value: object) -> TypeGuard[Node]:
     """Whether an argument is the model's own: a parameter, a buffer or a constant, or computed from these alone (as by
     `weight_norm`), and nothing that a run gives."""
-    todo, seen = [value], set[Node]()
+    if not isinstance(value, Node):
+        return False
+    return all(node.op in ("get_attr", "call_function") and not _is_changing(node) for node in ancestors([value]))
+
+
+def ancestors(
+    nodes: Iterable[Node], followed: Callable[[Node], Iterable[Node]] = lambda node: node.all_input_nodes
+) -> Iterator[Node]:
+    """These nodes and all that they are computed from, each once, through the inputs that `followed` gives of each."""
+    todo = list(nodes)
+    seen = set(todo)
     while todo:
         node = todo.pop()
-        if not isinstance(node, Node) or node.op not in ("get_attr", "call_function") or _is_changing(node):
-            return False
-        todo += [source for source in node.all_input_nodes if source not in seen]
-        seen.update(node.all_input_nodes)
-    return True
+        yield node
+        new = [source for source in followed(node) if source not in seen]
+        seen.update(new)
+        todo += new
 
 
 def is_read_once(value: Node) -> bool:
     """Whether nothing else is on the grid of a value: one call reads it, and so with what it has its grid from. Where
     values are joined on one grid, others would be as coarse."""
     annotation = annotation_of(value)
-    shares = annotation is not None and hasattr(annotation.output_qspec, "edge_or_node")
-    return len(value.users) == 1 and (not shares or all(map(is_read_once, annotation.input_qspec_map)))
+    is_shared = annotation is not None and hasattr(annotation.output_qspec, "edge_or_node")
+    sources = annotation.input_qspec_map if annotation is not None and is_shared else ()
+    return len(value.users) == 1 and all(map(is_read_once, sources))
 
 
 def is_written(attribute: Node) -> bool:
@@ -113,8 +134,7 @@ def _writes(call: Node, value: Node) -> bool:
     if not isinstance(call.target, torch._ops.OpOverload):
         return False
     written = changed_arguments(call.target)
-    bound = zip(call.target._schema.arguments, schema_arguments(call), strict=True)
-    return any(argument.name in written and passed is value for argument, passed in bound)
+    return any(name in written and passed is value for name, passed in named_arguments(call).items())
 
 
 def _is_changing(node: Node) -> bool:

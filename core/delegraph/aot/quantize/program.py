@@ -17,7 +17,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -115,7 +114,7 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
 
         leave_unseen(prepared, entered)
     how.shared_buffers.leave(dict(prepared.named_buffers(remove_duplicate=False)))
-    reference, inputs = None, list[Any]()
+    reference, inputs = None, list[object]()
     if first is not None and (how.report or how.measures_first):
         inputs = flat_inputs(program, first)
         modules = _module_of(program), functional, prepared

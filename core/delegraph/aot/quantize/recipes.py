@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import torch
 from torch.export import ExportedProgram
@@ -184,7 +184,7 @@ def recipe_named(text: str | Recipe) -> Recipe:
     return recipe
 
 
-def _row_with_options(text: Any) -> Recipe:
+def _row_with_options(text: object) -> Recipe:
     if not isinstance(text, str):
         raise LoweringError(f"a recipe is a name, such as 'int8', not {text!r}")
     written = parse_plugin(text)
@@ -251,7 +251,7 @@ def _fits(rule: str | type[torch.nn.Module], stack: Sequence[tuple[str, str]]) -
     return any(kind == _type_name(rule) for _, kind in stack)
 
 
-def _type_name(kind: Any) -> str:
+def _type_name(kind: object) -> str:
     return f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind)
 
 

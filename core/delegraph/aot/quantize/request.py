@@ -10,7 +10,14 @@ from typing import Any, Final, TypeAlias, TypeGuard
 import torch
 from torch.fx import Node
 
-from delegraph.aot.arguments import check_list, check_method_names, made_by_name, read_plugins, unique_name
+from delegraph.aot.arguments import (
+    check_list,
+    check_method_names,
+    for_methods,
+    made_by_name,
+    read_plugins,
+    unique_name,
+)
 from delegraph.aot.quantize.recipes import Recipe, Rules
 from delegraph.aot.quantize.shared_buffers import SharedBuffers
 from delegraph.aot.quantize.torchao import check_torchao
@@ -41,7 +48,7 @@ NamedQuantizer: TypeAlias = "PluginName | Quantizer"
 Quantizers: TypeAlias = "Iterable[NamedQuantizer] | Mapping[str, Iterable[NamedQuantizer]]"
 """Quantizers in order of priority, for all methods or by method name."""
 
-Batch: TypeAlias = "tuple[Any, ...] | list[Any] | Mapping[str, Any]"
+Batch: TypeAlias = "Sequence[object] | Mapping[str, object]"
 """The arguments of one call: positional ones as a tuple, or all of them by name."""
 
 CalibrationData: TypeAlias = "Iterable[Batch] | Mapping[str, Iterable[Batch]]"
@@ -88,12 +95,12 @@ class Quantization:
         return not self.recipes or self.recipes[quantizer] == self.rules.recipe_of(node)
 
 
-def check_limits(keep_float: Any, min_sqnr: Any) -> None:
+def check_limits(keep_float: object, min_sqnr: object) -> None:
     """Raise `LoweringError` if these do not say what stays float, as `Quantization` has them."""
     if not isinstance(keep_float, int) or isinstance(keep_float, bool) or keep_float < 0:
         raise LoweringError(f"keep_float is how many layers stay float, 0 or more, not {keep_float!r}")
-    is_number = isinstance(min_sqnr, int | float) and not isinstance(min_sqnr, bool)
-    if min_sqnr is not None and not (is_number and not isnan(min_sqnr)):
+    is_number = isinstance(min_sqnr, int | float) and not isinstance(min_sqnr, bool) and not isnan(min_sqnr)
+    if min_sqnr is not None and not is_number:
         raise LoweringError(f"min_sqnr is a number of dB, such as 20.0, or None, not {min_sqnr!r}")
 
 
@@ -117,7 +124,7 @@ def quantization_by_recipe(
     if keep_float or min_sqnr is not None:
         needs_data.append("keep_float")
     by_method: dict[str, Quantization] = {}
-    among_methods: Any = {"stored_weights": StoredWeights(), "shared_buffers": SharedBuffers()}
+    weights, buffers = StoredWeights(), SharedBuffers()
     for method in methods:
         if needs_data and method not in batches:
             raise LoweringError(
@@ -127,7 +134,7 @@ def quantization_by_recipe(
             )
         quantizers, recipes = _by_recipe(rules, backends[method], plugins)
         by_method[method] = Quantization(
-            quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, report=True, **among_methods
+            quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, True, weights, buffers
         )
     return by_method
 
@@ -229,22 +236,17 @@ def quantization_by_method(
 def _quantizers(
     quantizers: Quantizers | None, methods: Collection[str], plugins: PluginRegistry
 ) -> dict[str, dict[str, Quantizer]]:
-    if not isinstance(quantizers, Mapping):
-        chosen = read_plugins("quantizers", quantizers)
-        return dict.fromkeys(methods, made_by_name("quantizers", chosen, "quantizers", _is_quantizer, plugins))
-    check_method_names("quantizers", quantizers, methods)
-    by_method = {}
-    for method, own in quantizers.items():
-        name = f"quantizers[{method!r}]"
-        by_method[method] = made_by_name(name, read_plugins(name, own), "quantizers", _is_quantizer, plugins)
-    return by_method
+    def made(name: str, own: Iterable[NamedQuantizer] | None) -> dict[str, Quantizer]:
+        return made_by_name(name, read_plugins(name, own), "quantizers", _is_quantizer, plugins)
+
+    return for_methods("quantizers", quantizers, methods, made)
 
 
 def _is_quantizer(value: object) -> TypeGuard[Quantizer]:
     return all(callable(getattr(value, hook, None)) for hook in ("annotate", "validate"))
 
 
-def batches_by_method(calibration_data: Any, methods: Collection[str]) -> dict[str, Iterable[Batch]]:
+def batches_by_method(calibration_data: CalibrationData | None, methods: Collection[str]) -> dict[str, Iterable[Batch]]:
     """Calibration data, for one method as a list or for any by name. Raises `LoweringError` for a list of several
     methods and for what is no list."""
     if calibration_data is None:
@@ -301,7 +303,7 @@ def _with_example(which: str, data: Any) -> tuple[Any, tuple[Any, ...] | None, d
     raise not_a_batch(which, first)
 
 
-def not_a_batch(which: str, batch: Any) -> LoweringError:
+def not_a_batch(which: str, batch: object) -> LoweringError:
     """The error to raise for `batch`, which messages call `which`."""
     return LoweringError(
         f"{which} is a {type(batch).__name__}; a batch is a tuple of arguments (for one write (x,)) or a mapping of all"

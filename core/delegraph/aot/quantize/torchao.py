@@ -6,10 +6,12 @@ Importing it takes seconds, so nothing here does before somebody quantizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from types import ModuleType
+from typing import Final
 
 import torch
 from torch.fx import GraphModule
+from torch.fx.node import Target
 
 from delegraph.aot.graph.bodies import bodies
 from delegraph.aot.quantize.weights.body_weights import CONTROL_FLOW
@@ -23,7 +25,7 @@ def check_torchao() -> None:
     pt2e()
 
 
-def pt2e() -> Any:
+def pt2e() -> ModuleType:
     """The module with `prepare_pt2e` and `convert_pt2e`. Raises as `check_torchao`."""
     try:
         from torchao.quantization.pt2e import quantize_pt2e
@@ -32,7 +34,8 @@ def pt2e() -> Any:
             f"quantizing needs torchao, which cannot be imported ({cause}): `pip install 'torchao>=0.18'`, or"
             " delegraph with the extra `quantize`"
         ) from cause
-    return quantize_pt2e
+    module: ModuleType = quantize_pt2e
+    return module
 
 
 def calling_torchao(method: str, quantizers: Iterable[str], step: Callable[[], GraphModule]) -> GraphModule:
@@ -66,18 +69,19 @@ def graph_by_graph(module: GraphModule, step: Callable[[GraphModule], GraphModul
     return whole
 
 
-def _exchange(module: GraphModule, targets: Mapping[Any, Any]) -> None:
+def _exchange(module: GraphModule, targets: Mapping[Target, Target]) -> None:
     for node in module.graph.nodes:
         node.target = targets.get(node.target, node.target)
     module.recompile()
 
 
-def _stand_in(operator: Any) -> Callable[..., Any]:
-    def called(*args: Any) -> Any:
+def _stand_in(operator: Target) -> Target:
+    def called(*args: object) -> object:
+        assert callable(operator)
         return operator(*args)
 
-    called.__name__ = f"call_of_{operator.name()}"
+    called.__name__ = f"call_of_{operator}"
     return called
 
 
-_STAND_INS: Final = {operator: _stand_in(operator) for operator in CONTROL_FLOW}
+_STAND_INS: Final[Mapping[Target, Target]] = {operator: _stand_in(operator) for operator in CONTROL_FLOW}

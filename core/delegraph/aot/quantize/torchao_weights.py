@@ -14,8 +14,8 @@ has kernels; torchao's operators have none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final
 
@@ -24,11 +24,13 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from delegraph.aot.edge.patterns import ANY, Capture, behind, captured, either, matches, op
 from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.quantize.torchao import pt2e
 from delegraph.aot.quantize.weights.names import add_constant
-from delegraph.aot.quantize.weights.packing import ZERO_CODE, dequantized_weight, gathered_rows, pack
+from delegraph.aot.quantize.weights.packing import ZERO_CODE, dequantized_weight, pack
 from delegraph.aot.quantize.weights.reexport import exported_again
+from delegraph.aot.quantize.weights.stored_weights import StoredWeight, gather_rows
 
 __all__ = ["with_plain_weights"]
 
@@ -49,12 +51,15 @@ def with_plain_weights(
     module = program.module(check_guards=False)
     assert isinstance(module, GraphModule)
     _unwrap(module)
-    for node in list(module.graph.nodes):
+    for node in list(module.graph.nodes):  # in their order: a rule finds what those before it have put
         known = node.op == "call_function" and node.target not in preserved
         rule = _RULES.get(str(node.target)) if known else None
-        if rule is not None and (replacement := rule(module, node)) is not None:
+        with module.graph.inserting_before(node):
+            replacement = None if rule is None else rule(module, node)
+        if replacement is not None:
             replacement.meta = {**node.meta}
             node.replace_all_uses_with(replacement)
+    gather_rows(module)
     module.graph.eliminate_dead_code()
     module.recompile()
     return exported_again(method, module, program)
@@ -68,10 +73,11 @@ def _unwrap(module: GraphModule) -> None:
         outer, part = node.args
         assert isinstance(outer, Node)
         name = f"{outer.target}_{part}"
-        if name not in inner:
+        if name not in inner:  # one node for each, so that patterns see where the same codes are read
             tensor = getattr(referenced(module, outer), str(part))
             with graph.inserting_before(node):
-                inner[name] = _read(module, add_constant(module, name, tensor.detach().contiguous()))
+                inner[name] = graph.get_attr(add_constant(module, name, tensor.detach().contiguous()))
+            inner[name].meta["val"] = tensor
         node.replace_all_uses_with(inner[name])
         graph.erase_node(node)
     for node in graph.find_nodes(op="call_function", target=aten._assert_tensor_metadata.default):
@@ -86,96 +92,74 @@ def _dequantize(module: GraphModule, node: Node) -> Node | None:
     codes, block, scales, zeros, dtype, low, high, out = _arguments(node)
     if not (isinstance(codes, Node) and isinstance(block, Sequence)):
         return None
-    graph = module.graph
     if codes.op == "get_attr":
         weight = referenced(module, codes)
         form = _form_of(weight, low, high)
         zero_points = referenced(module, zeros) if isinstance(zeros, Node) else None
         if not _by_rows(weight, block) or form is None or (zero_points is not None and zero_points.is_floating_point()):
             return None
-        with graph.inserting_before(node):
-            return _stored(module, codes, referenced(module, scales), zero_points, form, out)
+        return _stored(module, codes, referenced(module, scales), zero_points, form, out)
     if not _by_token(codes, block):
         return None
-    with graph.inserting_before(node):
-        return graph.call_function(dequantized_tokens, (codes, scales, zeros, low, high, dtype, out))
+    dequantize = torch.ops.quantized_decomposed.dequantize_per_token.default
+    return module.graph.call_function(dequantize, (codes, scales, zeros, low, high, dtype, out))
 
 
 def _quantize(module: GraphModule, node: Node) -> Node | None:
     x, block, scales, zeros, dtype, low, high = _arguments(node)
     if not (isinstance(x, Node) and isinstance(block, Sequence) and _by_token(x, block)):
         return None
-    with module.graph.inserting_before(node):
-        return module.graph.call_function(quantized_tokens, (x, scales, zeros, low, high, dtype))
+    quantize = torch.ops.quantized_decomposed.quantize_per_token.default
+    return module.graph.call_function(quantize, (x, scales, zeros, low, high, dtype))
 
 
 def _choose(module: GraphModule, node: Node) -> Node | None:
     x, mapping, block, dtype, *_ = node.args
     if not (isinstance(x, Node) and isinstance(block, Sequence) and _by_token(x, block)) or dtype != torch.int8:
         return None
-    ranges = {"SYMMETRIC": symmetric_ranges, "ASYMMETRIC": asymmetric_ranges}.get(str(mapping))
-    if ranges is None:
-        return None
-    with module.graph.inserting_before(node):
-        return module.graph.call_function(ranges, (x,))
+    if mapping == "SYMMETRIC":
+        return module.graph.call_function(symmetric_ranges, (x,))
+    choose = torch.ops.quantized_decomposed.choose_qparams_per_token_asymmetric.default
+    return module.graph.call_function(choose, (x, dtype)) if mapping == "ASYMMETRIC" else None
 
 
-def _embedding(module: GraphModule, node: Node) -> Node | None:
-    """Take rows out before they are dequantized: a table is large, and little of it read."""
-    table, indices = node.args[:2]
-    if not (isinstance(table, Node) and table.target is dequantized_weight):
+def _integer_product(module: GraphModule, node: Node) -> Node:
+    return module.graph.call_function(integer_product, node.args)
+
+
+def _product(module: GraphModule, node: Node) -> Node | None:
+    """`mm(x, t(weight))` of a dequantized one, which backends would not know, as the linear layer that it is."""
+    match = next(matches(_OF_WEIGHT, node), None)
+    if match is None or _dtype(match.calls[_WEIGHT]) != _dtype(node):
         return None
-    stored, scales, zeros, shape, dtype = table.args
-    graph = module.graph
-    with graph.inserting_before(node):
-        parts = [None if part is None else graph.call_method("view", (part, shape[0], -1)) for part in (scales, zeros)]  # type: ignore[index]
-        return graph.call_function(gathered_rows, (indices, stored, *parts, dtype))
+    return module.graph.call_function(aten.linear.default, (match["x"], match.calls[_WEIGHT]))
 
 
 def _scaled_product(module: GraphModule, node: Node) -> Node | None:
-    """`mm(x, codes) * scales`, of weights in 8 bits -> `linear(x, weight)`, in the place of the second product; and
-    `mm(x, t(weight))` of a dequantized one, which backends would not know."""
-    x, turned = node.args
-    weight = _behind(turned)
-    if weight is not None and weight.target is dequantized_weight and _dtype(weight) == _dtype(node):
-        with module.graph.inserting_before(node):
-            return module.graph.call_function(aten.linear.default, (x, weight))
-    # mm(x, t(codes)) * scales: the rule is for the first product, and edits the second
-    codes, scaled = _source(turned), _following_mul(node, 1)
-    if codes is not None and scaled is not None:
-        _put_linear(module, x, codes, scaled, _dtype(scaled))
-    return None
-
-
-def _integer_product(module: GraphModule, node: Node) -> Node | None:
-    """`linear` of what is dequantized, in float32; any other is computed as it is.
-
-    _int_mm(q, codes) * x_scales * scales
-    (_int_mm(q, codes) * x_scales - x_zeros * x_scales * sum(codes)) * scales
-    """
-    x, turned = node.args
-    codes = _source(turned)
-    scaled = None if codes is None else _following_mul(node, 2, of_zeros=codes)
-    quantized: Any = x.args[0] if isinstance(x, Node) and x.target == aten.reshape.default else x
-    graph = module.graph
-    if codes is None or scaled is None or quantized.target is not quantized_tokens:
-        with graph.inserting_before(node):
-            return graph.call_function(integer_product, (x, turned))
-    with graph.inserting_before(node):
-        values = graph.call_function(dequantized_tokens, (quantized, *quantized.args[1:], torch.float32))
-        if x is not quantized:
-            values = graph.call_function(aten.reshape.default, (values, x.args[1]))  # type: ignore[union-attr]
-    _put_linear(module, values, codes, scaled, torch.float32)
-    return None
+    """A product with codes of 8 bits that is multiplied by their scales, as `linear` of the weight: in the dtype of the
+    result, or, of quantized values, in float32 of these dequantized."""
+    graph, match = module.graph, next(matches(_SCALED, node), None)
+    if match is None:
+        return None
+    x, dtype, tokens = match.captures.get("x"), _dtype(node), match.captures.get("tokens")
+    if tokens is not None:
+        dequantize, dtype = torch.ops.quantized_decomposed.dequantize_per_token.default, torch.float32
+        x = graph.call_function(dequantize, (tokens, *tokens.args[1:], dtype))
+    if "shape" in match.captures:
+        x = graph.call_function(aten.reshape.default, (x, match["shape"]))
+    scales = attrgetter(f"{str(match['codes'].target).removesuffix('qdata')}scale")(module)
+    weight = _stored(module, match["codes"], scales, None, _BYTES, dtype)
+    linear = graph.call_function(aten.linear.default, (x, weight))
+    return linear if _dtype(node) == dtype else graph.call_function(aten.to.dtype, (linear, _dtype(node)))
 
 
 _RULES: Final[dict[str, Callable[[GraphModule, Node], Node | None]]] = {
     "torchao.dequantize_affine.default": _dequantize,
     "torchao.quantize_affine.default": _quantize,
     "torchao.choose_qparams_affine.default": _choose,
-    "aten.embedding.default": _embedding,
-    "aten.mm.default": _scaled_product,
+    "aten.mm.default": _product,
     "aten._int_mm.default": _integer_product,
+    "aten.mul.Tensor": _scaled_product,
 }
 
 
@@ -189,56 +173,51 @@ def symmetric_ranges(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return scales, torch.zeros_like(scales, dtype=torch.int64)
 
 
-def asymmetric_ranges(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A scale and a zero point for each token, -128 to 127."""
-    scales, zeros = torch.ops.quantized_decomposed.choose_qparams_per_token_asymmetric.default(x, torch.int8)
-    return scales, zeros
-
-
-def quantized_tokens(
-    x: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor, low: int, high: int, dtype: torch.dtype
-) -> torch.Tensor:
-    """Codes of `x`, `scales` and `zeros` by token."""
-    operator = torch.ops.quantized_decomposed.quantize_per_token.default
-    codes: torch.Tensor = operator(x, scales, zeros, low, high, dtype)
-    return codes
-
-
-def dequantized_tokens(
-    codes: torch.Tensor,
-    scales: torch.Tensor,
-    zeros: torch.Tensor,
-    low: int,
-    high: int,
-    dtype: torch.dtype,
-    out: torch.dtype,
-) -> torch.Tensor:
-    """The values of codes, `scales` and `zeros` by token."""
-    operator = torch.ops.quantized_decomposed.dequantize_per_token.default
-    values: torch.Tensor = operator(codes, scales, zeros, low, high, dtype, out)
-    return values
-
-
 def integer_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """`_int_mm`, which no runtime has, by float64, in which sums of products of int8 are exact."""
     return torch.mm(a.to(torch.float64), b.to(torch.float64)).to(torch.int32)
 
 
+# ---- products as torchao computes them, with codes that are scaled afterwards ---------------------------
+
+
+def _is_cast(node: Node) -> bool:
+    return node.target is aten.to.dtype
+
+
+def _is_turn(node: Node) -> bool:
+    return node.target in (aten.t.default, aten.to.dtype)
+
+
+def _is_codes(value: object) -> bool:
+    return isinstance(value, Node) and value.op == "get_attr" and str(value.target).endswith("_qdata")
+
+
+def _are_tokens(value: object) -> bool:
+    return isinstance(value, Node) and str(value.target) == "quantized_decomposed.quantize_per_token.default"
+
+
+(_X,) = captured("x")
+_CODES = Capture("codes", _is_codes)
+_TURNED = behind(_is_turn, _CODES)
+
+_WEIGHT = op(dequantized_weight)
+_OF_WEIGHT = op(aten.mm.default, _X, behind(_is_turn, _WEIGHT))
+
+# mm(x, codes)
+_OF_CODES = behind(_is_cast, op(aten.mm.default, _X, _TURNED))
+
+# int_mm(q, codes) * x_scales, and the same - x_zeros * x_scales * sum(codes)
+_TOKENS = Capture("tokens", _are_tokens)
+_ROWS = either(_TOKENS, op(aten.reshape.default, _TOKENS, Capture("shape")))
+_OF_INTEGERS = behind(_is_cast, op(aten.mul.Tensor, behind(_is_cast, op(integer_product, _ROWS, _TURNED)), ANY))
+_SUMS = op(aten.mul.Tensor, ANY, behind(_is_cast, op(aten.sum.dim_IntList, _CODES, [-1])))
+_WITHOUT_ZEROS = op(aten.sub.Tensor, _OF_INTEGERS, behind(_is_cast, _SUMS))
+
+_SCALED = op(aten.mul.Tensor, either(_OF_CODES, _OF_INTEGERS, _WITHOUT_ZEROS), ANY)
+
+
 # ---- weights --------------------------------------------------------------------------------------------
-
-
-def _put_linear(module: GraphModule, x: Any, codes: Node, scaled: Node, dtype: torch.dtype) -> None:
-    """`linear` of `x`, computed in `dtype`, in the place of `scaled`: the product of the result with the scales of
-    `codes`."""
-    graph = module.graph
-    scales = attrgetter(f"{str(codes.target).removesuffix('qdata')}scale")(module)
-    with graph.inserting_before(scaled):
-        weight = _stored(module, codes, scales, None, _BYTES, dtype)
-        linear = graph.call_function(aten.linear.default, (x, weight))
-        if _dtype(scaled) != dtype:
-            linear = graph.call_function(aten.to.dtype, (linear, _dtype(scaled)))
-    linear.meta = dict(scaled.meta)
-    scaled.replace_all_uses_with(linear)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +228,6 @@ class _Form:
     highest: int
     shift: int
     dtype: torch.dtype
-
-    @property
-    def kind(self) -> str:
-        """The end of the names of constants in this form."""
-        return "packed" if self.dtype == torch.uint8 else "int8"
 
     @property
     def zero(self) -> int:
@@ -271,7 +245,7 @@ _FORMS: Final = (
 )
 
 
-def _form_of(weight: torch.Tensor, lowest: Any, highest: Any) -> _Form | None:
+def _form_of(weight: torch.Tensor, lowest: int, highest: int) -> _Form | None:
     """The smallest that has all codes that there may be; None where they are larger than a byte."""
     in_pairs = weight.ndim == 2 and weight.shape[1] % 2 == 0
     fit = (form for form in _FORMS if form.lowest <= lowest and highest <= form.highest)
@@ -286,54 +260,46 @@ def _stored(
     form: _Form,
     dtype: torch.dtype,
 ) -> Node:
-    """A call of `dequantized_weight` of constants, named after the weight (see `names.py`); the same ones where `codes`
-    are read again."""
-    weight = referenced(module, codes)
+    """A call of `dequantized_weight` of constants, the same ones where `codes` are read again."""
+    weight: torch.Tensor = referenced(module, codes)
     if _STORED not in codes.meta:  # a tied weight is stored once
-        name = f"{str(codes.target).removesuffix('_qdata')}_{form.kind}"
-        codes.meta[_STORED] = [
-            None if tensor is None else add_constant(module, f"{name}{part}", tensor)
-            for part, tensor in _parts(weight, scales, zero_points, form).items()
-        ]
-    constants = [None if name is None else _read(module, name) for name in codes.meta[_STORED]]
-    return module.graph.call_function(dequantized_weight, (*constants, list(weight.shape), dtype))
+        name, constants = str(codes.target).removesuffix("_qdata"), _constants(weight, scales, zero_points, form)
+        codes.meta[_STORED] = StoredWeight.add(module, name, constants, weight.shape, dtype)
+    stored: StoredWeight = codes.meta[_STORED]
+    return replace(stored, dtype=dtype).read(module.graph)
 
 
-def _parts(
+def _constants(
     weight: torch.Tensor, scales: torch.Tensor, zero_points: torch.Tensor | None, form: _Form
-) -> dict[str, torch.Tensor | None]:
-    """The arguments of `dequantized_weight`, by the ends of their names."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Codes, scales and zero points as they are stored."""
     codes = (weight.to(torch.int16) + form.shift).to(form.dtype)
     zeros = torch.zeros(scales.numel()) if zero_points is None else zero_points.reshape(-1)
     zeros = zeros.to(torch.int16) + form.shift  # shifted as the codes are: their difference is what counts
-    return {
-        "": pack(codes) if form.dtype == torch.uint8 else codes,
-        "_scales": scales.reshape(-1).float(),
-        "_zero_points": None if (zeros == form.zero).all() else zeros.to(form.dtype),
-    }
+    packed = pack(codes) if form.dtype == torch.uint8 else codes
+    return packed, scales.reshape(-1).float(), None if (zeros == form.zero).all() else zeros.to(form.dtype)
 
 
 _STORED: Final = "stored"
-"""Where the meta of codes has the names of what is stored of them."""
+"""Where the meta of codes has what is stored of them, a `StoredWeight`."""
 
 
-def _by_rows(weight: torch.Tensor, block: Sequence[Any]) -> bool:
+def _by_rows(weight: torch.Tensor, block: Sequence[object]) -> bool:
     """Whether a scale is for a row, or a part of one."""
     whole = list(block[1:]) == list(weight.shape[1:])
     return block[0] == 1 and (whole or weight.ndim == 2) and weight.ndim >= 2
 
 
-def _by_token(x: Node, block: Sequence[Any]) -> bool:
+def _by_token(x: Node, block: Sequence[object]) -> bool:
     """Whether a scale is for what the last dim holds."""
     return all(size == 1 for size in block[:-1]) and block[-1] == x.meta["val"].shape[-1]
 
 
 def _arguments(node: Node) -> list[Any]:
-    """All arguments of a call of `quantize_affine` or `dequantize_affine`, defaults filled in: limits are those of the
-    codes' dtype."""
+    """All arguments of a call of `quantize_affine` or `dequantize_affine`; limits are those of the codes' dtype."""
     assert isinstance(node.target, torch._ops.OpOverload)
-    named: dict[str, Any] = {argument.name: None for argument in node.target._schema.arguments}
-    named |= dict(zip(named, node.args, strict=False)) | node.kwargs
+    names = [argument.name for argument in node.target._schema.arguments]  # whose defaults have numbers for dtypes
+    named: dict[str, Any] = dict.fromkeys(names) | dict(zip(names, node.args, strict=False)) | node.kwargs
     codes = torch.iinfo(named.get("input_dtype") or named["output_dtype"])
     defaults = {"quant_min": codes.min, "quant_max": codes.max, "output_dtype": torch.float32}
     return [defaults.get(name) if value is None else value for name, value in named.items()]
@@ -342,51 +308,3 @@ def _arguments(node: Node) -> list[Any]:
 def _dtype(node: Node) -> torch.dtype:
     dtype: torch.dtype = node.meta["val"].dtype
     return dtype
-
-
-def _source(turned: Any) -> Node | None:
-    """The codes of a weight, behind `t` and a change of dtype."""
-    source = _behind(turned)
-    return source if source is not None and source.op == "get_attr" and str(source.target).endswith("_qdata") else None
-
-
-def _behind(turned: Any) -> Node | None:
-    while isinstance(turned, Node) and turned.target in (aten.t.default, aten.to.dtype):
-        turned = turned.args[0]
-    return turned if isinstance(turned, Node) else None
-
-
-def _following_mul(node: Node, count: int, *, of_zeros: Node | None = None) -> Node | None:
-    """The `count`-th product behind `node`, if nothing else reads what is in between; what is subtracted there is what
-    zero points add to a product with the codes `of_zeros`."""
-    for user in _only_users(node):
-        if user.target == aten.sub.Tensor and not _reads_sums(user.args[1], of_zeros):
-            return None
-        count -= user.target == aten.mul.Tensor
-        if not count:
-            return user
-    return None
-
-
-def _only_users(node: Node) -> Iterator[Node]:
-    while len(node.users) == 1:
-        previous, (node,) = node, node.users
-        if node.target not in (aten.mul.Tensor, aten.sub.Tensor, aten.to.dtype) or node.args[0] is not previous:
-            return
-        yield node
-
-
-def _reads_sums(value: Any, codes: Node | None) -> bool:
-    """Whether `value` is a product of which a factor is `sum(codes)`."""
-    if not isinstance(value, Node) or codes is None:
-        return False
-    if value.target == aten.sum.dim_IntList:
-        summed = _source(value.args[0])
-        return summed is not None and summed.target == codes.target and value.args[1] == [-1]
-    return value.target in (aten.mul.Tensor, aten.to.dtype) and any(_reads_sums(arg, codes) for arg in value.args)
-
-
-def _read(module: GraphModule, name: str) -> Node:
-    node = module.graph.get_attr(name)
-    node.meta["val"] = referenced(module, node)
-    return node

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import torch
 from torch.export import ExportedProgram
@@ -53,26 +53,8 @@ _TRAINED: Final = "delegraph.trained"
 
 aten = torch.ops.aten
 
-_SWITCHES: Final[Mapping[Any, int]] = {
-    aten.alpha_dropout.default: 2,
-    aten.alpha_dropout_.default: 2,
-    aten.batch_norm.default: 5,
-    aten.dropout.default: 2,
-    aten.dropout_.default: 2,
-    aten.feature_alpha_dropout.default: 2,
-    aten.feature_alpha_dropout_.default: 2,
-    aten.feature_dropout.default: 2,
-    aten.feature_dropout_.default: 2,
-    aten.gru.input: 6,
-    aten.instance_norm.default: 5,
-    aten.lstm.input: 6,
-    aten.rnn_relu.input: 6,
-    aten.rnn_tanh.input: 6,
-    aten.rrelu.default: 3,
-    aten.rrelu_.default: 3,
-    aten.scaled_dot_product_attention.default: 4,
-}
-"""Which argument says whether a call trains; of attention, the share of weights that it drops."""
+_SWITCHES: Final = frozenset({"train", "training", "use_input_stats", "dropout_p"})
+"""Arguments that say whether a call trains; of attention, the share of weights that it drops."""
 
 _NORMS: Final = frozenset({aten.batch_norm.default, aten.instance_norm.default})
 """Norms that use the batch's statistics in any mode if they have no running mean, argument 3."""
@@ -146,8 +128,8 @@ class _PreparedModule(GraphModule):
     def train(self, mode: bool = True) -> Self:
         """Set the literals of the calls that do otherwise in training."""
         for node in self.graph.nodes:
-            switch = _SWITCHES.get(node.target)
-            if switch is not None and _can_switch(node, switch):
+            switch = _switch(node)
+            if switch is not None:
                 literal = node.args[switch]
                 in_training = node.meta.setdefault(_TRAINED, literal if isinstance(literal, float) else True)
                 node.update_arg(switch, in_training if mode else type(in_training)())
@@ -161,8 +143,12 @@ def _copied(module: GraphModule) -> GraphModule:
         return copy.deepcopy(module)
 
 
-def _can_switch(node: Node, switch: int) -> bool:
-    return len(node.args) > switch and (node.target not in _NORMS or node.args[3] is not None)
+def _switch(node: Node) -> int | None:
+    """Which argument of a call says whether it trains, if the call has that: not of norms without a running mean."""
+    schema = getattr(node.target, "_schema", None)
+    names = [argument.name for argument in schema.arguments[: len(node.args)]] if schema is not None else []
+    place = next((place for place, name in enumerate(names) if name in _SWITCHES), None)
+    return None if node.target in _NORMS and node.args[3] is None else place
 
 
 def _exported_for_training(request: ExportRequest) -> ExportedProgram:

@@ -3,13 +3,11 @@
 A planner is a function `(lifetimes, alignment) -> Plan`:
 
     naive        a place of its own for everything
-    best_fit     each tensor into the tightest gap, in three orders
     greedy       the default: best fit, sweeps over a list of free blocks, ExecuTorch's greedy, hill climbing
     search       branch and bound from there on: looks for a plan of the lower bound, or proves that there is none
 """
 
-from delegraph.aot.emission.planners.best_fit import best_fit
-from delegraph.aot.emission.planners.greedy import greedy
+from delegraph.aot.emission.planners.greedy import best_fit, greedy
 from delegraph.aot.emission.planners.naive import naive
 from delegraph.aot.emission.planners.search import search
 

@@ -1,4 +1,5 @@
-"""Lifetimes -> a plan: one tensor after the other, each into the tightest gap between those alive together with it.
+"""Tensors of one memory -> offsets: one after the other, each into the tightest gap between those alive together with
+it (best fit).
 
 The order decides, as here, where 64 bytes are the most that is alive at one time:
 
@@ -13,30 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from delegraph.aot.emission.planners.one_memory import OneMemory, height, lay_out, overlapping_pairs
-from delegraph.aot.emission.planners.sweep import sweep
-from delegraph.interfaces.memory_planner import Lifetime, Plan
+from delegraph.aot.emission.planners.one_memory import OneMemory
 
-__all__ = ["PAIR_BUDGET", "best_fit", "conflicts_of", "orders", "place"]
+__all__ = ["PAIR_BUDGET", "conflicts_of", "orders", "place"]
 
 PAIR_BUDGET: Final = 3_000_000
 """Pairs of tensors alive together that a planner may look at; above it only the linear sweep runs (about 3 s)."""
 
 
-def best_fit(lifetimes: Sequence[Lifetime], alignment: int) -> Plan:
-    """The lowest of three best fits: the largest tensors first, the largest in bytes times steps, the longest alive."""
-    return lay_out(lifetimes, alignment, _lowest)
-
-
-def _lowest(memory: OneMemory) -> Sequence[int]:
-    if overlapping_pairs(memory) > PAIR_BUDGET:
-        return sweep(memory)
-    conflicts = conflicts_of(memory)
-    return min((place(memory, conflicts, order) for order in orders(memory)), key=lambda o: height(memory, o))
-
-
 def orders(memory: OneMemory) -> Iterator[list[int]]:
-    """The orders that are tried, by size first; ties go by birth and position, so that they are the same everywhere."""
+    """The orders that are tried: the largest first, the largest in bytes times steps, the longest alive; ties go by
+    birth and position, so that they are the same everywhere."""
     sizes, firsts = memory.sizes, memory.firsts
     steps = [last - first + 1 for first, last in zip(firsts, memory.lasts, strict=True)]
     keys: tuple[Callable[[int], tuple[int, ...]], ...] = (

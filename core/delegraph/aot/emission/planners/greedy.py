@@ -22,9 +22,10 @@ from delegraph.aot.emission.planners.one_memory import (
 from delegraph.aot.emission.planners.shared_objects import shared_objects
 from delegraph.aot.emission.planners.stack import Stack, Work
 from delegraph.aot.emission.planners.sweep import sweep
+from delegraph.deprecation import warn_deprecated
 from delegraph.interfaces.memory_planner import Lifetime, Plan
 
-__all__ = ["greedy", "portfolio"]
+__all__ = ["best_fit", "greedy", "portfolio"]
 
 CLOSE_ENOUGH: Final = 0.02
 """A plan that is larger than the lower bound by no more than this part of it is not searched on."""
@@ -36,6 +37,12 @@ SEARCH_BUDGET: Final = 1_000_000
 def greedy(lifetimes: Sequence[Lifetime], alignment: int) -> Plan:
     """The best of several heuristics; deterministic, and near-linear in the number of tensors."""
     return lay_out(lifetimes, alignment, portfolio)
+
+
+def best_fit(lifetimes: Sequence[Lifetime], alignment: int) -> Plan:
+    """`greedy` by the name of one of its heuristics, which was a planner of its own and never better."""
+    warn_deprecated("memory planner 'best_fit'", "'greedy', which tries it among others", "2.0")
+    return greedy(lifetimes, alignment)
 
 
 def portfolio(memory: OneMemory) -> Sequence[int]:

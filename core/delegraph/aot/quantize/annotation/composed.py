@@ -14,14 +14,15 @@ annotations that would share a scale with a dropped one, or that are for the res
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from typing import Any, Final
+from copy import copy
+from typing import Final
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import Target
 
 from delegraph.aot.quantize.annotation.masked_scores import masked_scores
-from delegraph.aot.quantize.annotations import ANNOTATION, VALUE_MOVES, annotate, is_float_tensor, is_weight
+from delegraph.aot.quantize.annotations import ANNOTATION, VALUE_MOVES, Annotation, annotate, is_float_tensor, is_weight
 from delegraph.errors import DelegraphError, LoweringError
 from delegraph.interfaces.quantizer import Quantizer
 
@@ -40,13 +41,13 @@ class ComposedQuantizer:
         method: str,
         quantizers: Mapping[str, Quantizer],
         may_annotate: Callable[[str, Node], bool] = lambda name, node: True,
-        finished: Callable[[Any], Any] = lambda spec: spec,
+        finished: Callable[[object], object] = lambda spec: spec,
     ) -> None:
         self._method = method
         self._quantizers = quantizers
         self._may_annotate = may_annotate
         self._finished = finished
-        self._own: dict[str, dict[Node, Any]] = {}
+        self._own: dict[str, dict[Node, Annotation]] = {}
         self.left: dict[str, str] = {}
         """Why calls of floats are not annotated, by name, where any values are that data show; not what only moves."""
 
@@ -66,13 +67,13 @@ class ComposedQuantizer:
             changed = self._ask(name, "transform_for_annotation", model)
             for node in others:
                 node.meta.pop(ANNOTATION, None)
-            model = model if changed is None else changed
+            model = changed if isinstance(changed, GraphModule) else model
         return model
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Let each quantizer annotate the calls that those before it left."""
         self._own = {}
-        kept: dict[Node, Any] = {}
+        kept: dict[Node, Annotation] = {}
         dropped: set[Node] = set()
         masked = masked_scores(model)
         for name in self._quantizers:
@@ -83,6 +84,7 @@ class ComposedQuantizer:
             kept |= self._own[name]
             _put(model, kept)  # so that the next one sees neither dropped annotations nor changes to earlier ones
             dropped |= new.keys()
+        # where ranges are found as it runs, values are float between layers because the recipe says so
         if any(map(_rounds_values, kept.values())):
             computing = [node for node in model.graph.nodes if node not in kept and _computes(node)]
             self.left = {node.name: self._reason(node, masked, dropped) for node in computing}
@@ -106,15 +108,16 @@ class ComposedQuantizer:
         for name, own in self._own.items():
             _put(model, own)
             self._ask(name, "validate", model)
+        # torchao reads the annotations when all have validated
         annotations = {node: annotation for own in self._own.values() for node, annotation in own.items()}
-        _put(model, {node: _with_specs(annotation, self._finished) for node, annotation in annotations.items()})
+        _put(model, {node: _copy(annotation, self._finished) for node, annotation in annotations.items()})
 
-    def prepare_obs_or_fq_callback(self, model: GraphModule, observers: dict[Any, Any]) -> None:
+    def prepare_obs_or_fq_callback(self, model: GraphModule, observers: dict[object, object]) -> None:
         """Let each quantizer adjust the observers that were made, before they are inserted."""
         for name in self._quantizers:
             self._ask(name, "prepare_obs_or_fq_callback", model, observers)
 
-    def _ask(self, name: str, hook: str, *args: Any) -> Any:
+    def _ask(self, name: str, hook: str, *args: object) -> object:
         """The result of the quantizer's `hook`; None if it has no such hook, as those of torchao's own may not."""
         called = getattr(self._quantizers[name], hook, None)
         if called is None:
@@ -128,7 +131,7 @@ class ComposedQuantizer:
                 f"quantizer {name!r} failed in {hook} of method {self._method!r}: {type(cause).__name__}: {cause}"
             ) from cause
 
-    def _annotations(self, name: str, model: GraphModule) -> dict[Node, Any]:
+    def _annotations(self, name: str, model: GraphModule) -> dict[Node, Annotation]:
         """Copies, which a quantizer that comes later does not have in its hands."""
         by_node = {node: node.meta[ANNOTATION] for node in model.graph.nodes if ANNOTATION in node.meta}
         for node, annotation in by_node.items():
@@ -146,7 +149,7 @@ def _computes(node: Node) -> bool:
     return is_call and _gives_floats(node) and any(map(is_float_tensor, node.all_input_nodes)) and not is_weight(node)
 
 
-_SPLITS: Final[frozenset[Any]] = frozenset(
+_SPLITS: Final[frozenset[Target]] = frozenset(
     {
         *(torch.ops.aten.split.Tensor, torch.ops.aten.split_with_sizes.default),
         *(torch.ops.aten.chunk.default, torch.ops.aten.unbind.int),
@@ -162,23 +165,24 @@ def _gives_floats(node: Node) -> bool:
     return is_float_tensor(node) or any(isinstance(part, torch.Tensor) and part.is_floating_point() for part in results)
 
 
-def _rounds_values(annotation: Any) -> bool:
+def _rounds_values(annotation: Annotation) -> bool:
     """Whether it gives values a grid ahead of time."""
     inputs = [spec for value, spec in annotation.input_qspec_map.items() if not is_weight(value)]
     specs = [spec for spec in (*inputs, annotation.output_qspec) if spec is not None]
     return any(not getattr(spec, "is_dynamic", False) for spec in specs)
 
 
-def _copy(annotation: Any) -> Any:
-    return replace(annotation, input_qspec_map=dict(annotation.input_qspec_map))
+def _copy(annotation: Annotation, changed: Callable[[object], object] = lambda spec: spec) -> Annotation:
+    """The same with `changed` specs."""
+    new = copy(annotation)
+    new.input_qspec_map = {value: changed(spec) for value, spec in annotation.input_qspec_map.items()}
+    new.output_qspec = changed(annotation.output_qspec)
+    return new
 
 
-def _with_specs(annotation: Any, changed: Callable[[Any], Any]) -> Any:
-    inputs = {value: changed(spec) for value, spec in annotation.input_qspec_map.items()}
-    return replace(annotation, input_qspec_map=inputs, output_qspec=changed(annotation.output_qspec))
-
-
-def _without_dangling(own: dict[Node, Any], asked: Collection[Node], others: Mapping[Node, Any]) -> dict[Node, Any]:
+def _without_dangling(
+    own: dict[Node, Annotation], asked: Collection[Node], others: Mapping[Node, Annotation]
+) -> dict[Node, Annotation]:
     """The annotations of `own` that rest on nothing that was dropped of `asked`: every spec that they share is one of
     theirs or of `others`, and none is for the result of a call that is no longer annotated. A call that one of
     `others` has annotated may leave float the value whose spec was to be shared."""
@@ -194,12 +198,12 @@ def _without_dangling(own: dict[Node, Any], asked: Collection[Node], others: Map
         own = fit
 
 
-def _is_rest(annotation: Any) -> bool:
+def _is_rest(annotation: Annotation) -> bool:
     """Whether it belongs to the call before it: it takes values as they are, fused."""
     return all(spec is None for spec in annotation.input_qspec_map.values())
 
 
-def _points(annotations: Mapping[Node, Any]) -> set[Any]:
+def _points(annotations: Mapping[Node, Annotation]) -> set[object]:
     """Where a spec stands: results, and (value, call) for inputs."""
     results = {node for node, annotation in annotations.items() if annotation.output_qspec is not None}
     inputs = {
@@ -211,14 +215,15 @@ def _points(annotations: Mapping[Node, Any]) -> set[Any]:
     return results | inputs
 
 
-def _shared_with(annotation: Any) -> list[Any]:
+def _shared_with(annotation: Annotation) -> list[object]:
     """The nodes and edges that the specs of an annotation refer to."""
     specs = [*annotation.input_qspec_map.values(), annotation.output_qspec]
     shared = [spec.edge_or_node for spec in specs if hasattr(spec, "edge_or_node")]
+    # a derived spec, as that of a bias, takes its scale from those of several others
     return shared + [point for spec in specs for point in getattr(spec, "derived_from", ())]
 
 
-def _put(model: GraphModule, annotations: Mapping[Node, Any]) -> None:
+def _put(model: GraphModule, annotations: Mapping[Node, Annotation]) -> None:
     """Let the nodes of `model` have these annotations and no others."""
     for node in model.graph.nodes:
         node.meta.pop(ANNOTATION, None)

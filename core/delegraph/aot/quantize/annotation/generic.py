@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import Target
 
 from delegraph.aot.quantize.annotation.specs import activation_spec, weight_spec
 from delegraph.aot.quantize.annotations import (
@@ -37,20 +38,15 @@ __all__ = ["GenericQuantizer"]
 
 aten = torch.ops.aten
 
-_ARITHMETIC: Final = frozenset(
+_ARITHMETIC: Final[frozenset[Target]] = frozenset(
     {
-        aten.add.Tensor,
-        aten.add_.Tensor,
-        aten.sub.Tensor,
-        aten.mul.Tensor,
-        aten.mul_.Tensor,
-        aten.matmul.default,
-        aten.bmm.default,
+        *(aten.add.Tensor, aten.add_.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.mul_.Tensor),
+        *(aten.matmul.default, aten.bmm.default),
     }
 )
 """Two values -> a value."""
 
-_RELUS: Final[frozenset[Any]] = frozenset(
+_RELUS: Final[frozenset[Target]] = frozenset(
     {aten.relu.default, aten.relu_.default, aten.relu6.default, aten.hardtanh.default, aten.hardtanh_.default}
 )
 
@@ -58,35 +54,18 @@ _FUSED: Final = _RELUS | {aten.batch_norm.default}
 """Operators that a device fuses with the layer before them: their result is quantized, and the layer's own is not.
 Batch norm is there in training alone; afterwards it is in the weights."""
 
-_SAME_VALUES: Final = frozenset(
-    {
-        *_RELUS,
-        aten.clamp.default,
-        aten.max_pool1d.default,
-        aten.max_pool2d.default,
-        aten.avg_pool2d.default,
-        aten.adaptive_avg_pool2d.default,
-        aten.mean.dim,
-        aten.flatten.using_ints,
-        aten.view.default,
-        aten.reshape.default,
-        aten.permute.default,
-        aten.transpose.int,
-        aten.squeeze.dim,
-        aten.unsqueeze.default,
-        aten.slice.Tensor,
-        aten.select.int,
-        aten.pad.default,
-        aten.constant_pad_nd.default,
-        aten.upsample_nearest2d.vec,
-        aten.dropout.default,
-    }
-)
+_SAME_VALUES: Final[frozenset[Target]] = _RELUS | {
+    *(aten.clamp.default, aten.max_pool1d.default, aten.max_pool2d.default, aten.avg_pool2d.default),
+    *(aten.adaptive_avg_pool2d.default, aten.mean.dim, aten.flatten.using_ints, aten.view.default),
+    *(aten.reshape.default, aten.permute.default, aten.transpose.int, aten.squeeze.dim, aten.unsqueeze.default),
+    *(aten.slice.Tensor, aten.select.int, aten.pad.default, aten.constant_pad_nd.default),
+    *(aten.upsample_nearest2d.vec, aten.dropout.default),
+}
 """Operators whose results are values of the first argument, or lie between them: the scale stays."""
 
 _NO_RULE: Final = "it has no rule for this operator, which is computed in float"
 
-_Specs: TypeAlias = tuple[dict[Any, Any], Any]
+_Specs: TypeAlias = tuple[dict[Node, object], object]
 """The specs of the values that a call takes, by value, and that of its result."""
 
 
@@ -147,18 +126,16 @@ class GenericQuantizer:
         return {x: self._value, weight: weight_spec(recipe, channels)}, self._result(node)
 
     def _arithmetic(self, node: Node) -> _Specs | None:
-        values = node.args[:2]
-        if not all(map(is_float_tensor, values)):
-            return None
-        if any(map(is_weight, values)):
-            return None  # a scale or a shift, better kept exact
+        values = [value for value in node.args[:2] if is_float_tensor(value)]
+        if len(values) < 2 or any(map(is_weight, values)):
+            return None  # of a number, or of a scale or a shift, better kept exact
         return dict.fromkeys(values, self._value), self._result(node)
 
     def _cat(self, node: Node) -> _Specs | None:
-        values: Any = node.args[0]
-        if not all(_is_quantized(value) for value in values):
+        values = node.all_input_nodes
+        if not all(map(_is_quantized, values)):
             return None
-        first, *rest = dict.fromkeys(values)
+        first, *rest = values
         if not all(map(is_read_once, values)):
             return dict.fromkeys(values, self._value), self._value
         shared = shared_spec((first, node))
@@ -170,7 +147,7 @@ class GenericQuantizer:
             return None
         return {x: self._value}, shared_spec((x, node))
 
-    def _result(self, node: Node) -> Any:
+    def _result(self, node: Node) -> object:
         """The spec of the result; None where something fused follows alone, whose result is quantized instead."""
         if self._recipe.dynamic:
             return None
@@ -184,13 +161,14 @@ def _is_packed(node: Node) -> bool:
     return node.target is aten.linear.default
 
 
-def _is_quantized(value: Any) -> bool:
+def _is_quantized(value: object) -> bool:
     """Whether a value is the quantized result of an annotated call."""
     annotation = annotation_of(value) if isinstance(value, Node) else None
     return annotation is not None and annotation.output_qspec is not None
 
 
-def _is_left(value: Any) -> bool:
+def _is_left(value: object) -> bool:
     """Whether a call leaves the quantization of its result to the one behind it."""
-    annotation = annotation_of(value) if isinstance(value, Node) else None
-    return annotation is not None and annotation.output_qspec is None and len(value.users) == 1
+    if not isinstance(value, Node) or (annotation := annotation_of(value)) is None:
+        return False
+    return annotation.output_qspec is None and len(value.users) == 1

@@ -10,20 +10,22 @@ the same in each run: biases of positions are added to scores too, and hide none
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import Target
 
 from delegraph.aot.graph.attention_masks import only_shifts
 from delegraph.aot.graph.known_values import held_value
+from delegraph.aot.quantize.annotations import ancestors
 
 __all__ = ["masked_scores"]
 
 aten = torch.ops.aten
 
-_READERS: Final[Mapping[Any, int]] = {
+_READERS: Final[Mapping[Target, int]] = {
     aten.softmax.int: 0,
     aten._softmax.default: 0,
     aten._safe_softmax.default: 0,
@@ -54,25 +56,19 @@ def masked_scores(model: GraphModule) -> frozenset[Node]:
         place = _READERS.get(reader.target)
         argument = reader.args[place] if place is not None and len(reader.args) > place else None
         if isinstance(argument, Node):
-            behind = _elementwise(argument)
-            if place or any(_hides(model, node) for node in behind):
-                calls |= {*behind, reader}
+            elementwise = _elementwise(argument)
+            if place or any(_hides(model, node) for node in elementwise):
+                calls |= {*elementwise, reader}
     return frozenset(calls)
 
 
-def _elementwise(value: Node) -> Iterable[Node]:
+def _elementwise(value: Node) -> list[Node]:
     """The calls that `value` is made by, so far as they keep elements apart."""
-    calls: dict[Node, None] = {}
-    todo = [value]
-    while todo:
-        node = todo.pop()
-        if node not in calls and _keeps_apart(node.target):
-            calls[node] = None
-            todo += node.all_input_nodes
-    return calls
+    calls = ancestors([value], lambda node: node.all_input_nodes if _keeps_apart(node.target) else ())
+    return [node for node in calls if _keeps_apart(node.target)]
 
 
-def _keeps_apart(target: Any) -> bool:
+def _keeps_apart(target: Target) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return False
     return target.is_view or torch.Tag.pointwise in target.tags or target.overloadpacket in _MOVES | _HIDING

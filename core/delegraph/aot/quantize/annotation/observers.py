@@ -66,7 +66,9 @@ class HistogramObserver(
     The arguments are those of torchao's observers. Per tensor only.
     """
 
-    def __init__(self, dtype: torch.dtype = torch.int8, qscheme: Any = torch.per_tensor_affine, **kwargs: Any) -> None:
+    def __init__(
+        self, dtype: torch.dtype = torch.int8, qscheme: torch.qscheme = torch.per_tensor_affine, **kwargs: Any
+    ) -> None:
         super().__init__(dtype=dtype, qscheme=qscheme, **kwargs)
         if qscheme not in (torch.per_tensor_affine, torch.per_tensor_symmetric):
             raise NotImplementedError(f"{type(self).__name__} is for one range of a whole tensor, not for {qscheme}")
@@ -200,10 +202,13 @@ class MovingAverageMinMaxObserver(
 class _StillInEval:
     """A mixin of observers of a model that trains: in eval mode a range stays as it is, as statistics do."""
 
+    training: bool
+    min_val: torch.Tensor
+    max_val: torch.Tensor
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Take note of `x`, which is returned."""
-        observer: Any = self
-        if observer.training or not (observer.min_val.numel() and (observer.min_val <= observer.max_val).all()):
+        if self.training or not (self.min_val.numel() and (self.min_val <= self.max_val).all()):
             super().forward(x)  # type: ignore[misc]  # an observer's, behind this class
         return x
 
@@ -219,7 +224,7 @@ class TrainedPerChannelObserver(
     """The observer of weights that are rounded in training."""
 
 
-OBSERVERS: Final[Mapping[str, Any]] = {
+OBSERVERS: Final[Mapping[str, type[UniformQuantizationObserverBase]]] = {
     "histogram": HistogramObserver,
     "minmax": MinMaxObserver,
     "moving_average": MovingAverageMinMaxObserver,
@@ -249,7 +254,7 @@ def ranges_found(prepared: torch.nn.Module) -> bool:
     return True in ranged or False not in ranged
 
 
-def _range_of(module: Any) -> bool | None:
+def _range_of(module: torch.nn.Module) -> bool | None:
     """Whether an observer of `OBSERVERS`, or the fake quantizer around one, has a range; None of other modules."""
     observer = getattr(module, "activation_post_process", module)
     if not isinstance(observer, tuple(OBSERVERS.values())):
@@ -261,7 +266,7 @@ def _range_of(module: Any) -> bool | None:
 def _observe_weights(part: GraphModule) -> None:
     """Let the observers of weights see them, and take out those of values that are not found as the model runs."""
     for node in list(part.graph.find_nodes(op="call_module")):
-        observer: Any = part.get_submodule(str(node.target))
+        observer = part.get_submodule(str(node.target))
         if is_weight(node.args[0]):
             observer(constant_value(part, node.args[0]))
         elif not getattr(observer, "is_dynamic", False):

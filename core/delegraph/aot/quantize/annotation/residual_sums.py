@@ -7,12 +7,13 @@ x = x + mlp(norm(x))          bits of one grid, and every later sum carries what
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, TypeGuard
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import Target
 
-from delegraph.aot.quantize.annotations import VALUE_MOVES, is_float_tensor
+from delegraph.aot.quantize.annotations import VALUE_MOVES, ancestors, is_float_tensor
 
 __all__ = ["normalized_sums"]
 
@@ -22,7 +23,7 @@ _NORMS: Final = frozenset({aten.layer_norm.default, aten.rms_norm.default, aten.
 
 _SUM: Final = aten.add.Tensor
 
-_PASSED: Final[frozenset[Any]] = VALUE_MOVES | {_SUM, aten.cat.default}
+_PASSED: Final[frozenset[Target]] = VALUE_MOVES | {_SUM, aten.cat.default}
 """Operators whose result has rows as large as those of their input, or with more added."""
 
 
@@ -31,13 +32,8 @@ def normalized_sums(model: GraphModule) -> frozenset[Node]:
 
     Norms are `layer_norm`, `rms_norm` and `group_norm` as one call. A norm of what no sum is part of has none.
     """
-    todo = [node.args[0] for node in model.graph.nodes if node.target in _NORMS]
-    before: set[Node] = set()
-    while todo:
-        node = todo.pop()
-        if is_float_tensor(node) and node.target in _PASSED and node not in before:
-            before.add(node)
-            todo += node.all_input_nodes
+    normed = [node.args[0] for node in model.graph.nodes if node.target in _NORMS]
+    before = set(ancestors(filter(_is_passed, normed), lambda node: filter(_is_passed, node.all_input_nodes)))
     sums = {node for node in before if node.target is _SUM}
     for node in model.graph.nodes:
         if node in before and not sums.isdisjoint(node.all_input_nodes):
@@ -46,3 +42,7 @@ def normalized_sums(model: GraphModule) -> frozenset[Node]:
         if node in before and not sums.isdisjoint(node.users):
             sums.add(node)
     return frozenset(sums)
+
+
+def _is_passed(value: object) -> TypeGuard[Node]:
+    return is_float_tensor(value) and value.target in _PASSED

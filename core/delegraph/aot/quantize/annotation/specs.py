@@ -25,7 +25,7 @@ _LEAST: Final = 2**-60
 scale of a bias of integers, is no subnormal number."""
 
 
-def activation_spec(recipe: Recipe) -> Any:
+def activation_spec(recipe: Recipe) -> QuantizationSpec:
     """How a value is quantized: int8 with a zero point, -128 to 127; or int16 about zero, -32767 to 32767."""
     if recipe.dynamic:
         observer = PlaceholderObserver.with_args(eps=_LEAST)
@@ -37,7 +37,7 @@ def activation_spec(recipe: Recipe) -> Any:
     return QuantizationSpec(torch.int8, observer, -128, 127, torch.per_tensor_affine)
 
 
-def weight_spec(recipe: Recipe, ch_axis: int = 0) -> Any:
+def weight_spec(recipe: Recipe, ch_axis: int = 0) -> QuantizationSpec:
     """How a weight is quantized: int8 about zero, -127 to 127, or -63 to 63 if the recipe says `reduce_range`, with a
     scale for each index of dim `ch_axis`, or one."""
     most = 63 if recipe.reduce_range else 127
@@ -48,7 +48,7 @@ def weight_spec(recipe: Recipe, ch_axis: int = 0) -> Any:
     return QuantizationSpec(torch.int8, observer, -most, most, torch.per_channel_symmetric, ch_axis)
 
 
-def trainable(spec: Any) -> Any:
+def trainable(spec: object) -> object:
     """The same spec for training: values are rounded as they flow, and gradients pass; a moving average of the ranges.
 
     A spec that is no `QuantizationSpec` with an observer, or is dynamic, stays as it is.

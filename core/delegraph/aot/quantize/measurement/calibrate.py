@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
 
 import torch
 from torch.fx import GraphModule
@@ -15,7 +15,7 @@ from delegraph.errors import LoweringError
 
 __all__ = ["Arguments", "calibrate"]
 
-Arguments: TypeAlias = "tuple[Sequence[Any], Mapping[str, Any]]"
+Arguments: TypeAlias = "tuple[Sequence[object], Mapping[str, object]]"
 """Arguments by position, and by name."""
 
 
@@ -45,11 +45,15 @@ def calibrate(method: str, module: GraphModule, positional: int, batches: Iterab
     return first
 
 
-def _copied(arguments: Any) -> Any:
-    return pytree.tree_map_only(torch.Tensor, torch.clone, arguments)
+_T = TypeVar("_T")
 
 
-def _arguments(which: str, batch: Any, names: Sequence[str], positional: int) -> Arguments:
+def _copied(arguments: _T) -> _T:
+    copied: _T = pytree.tree_map_only(torch.Tensor, torch.clone, arguments)
+    return copied
+
+
+def _arguments(which: str, batch: object, names: Sequence[str], positional: int) -> Arguments:
     if isinstance(batch, (tuple, list)):
         return batch, {}
     if not isinstance(batch, Mapping):
@@ -65,13 +69,13 @@ def _names(names: Sequence[str], positional: int) -> str:
     return ", ".join([*names[:positional], *by_keyword]) or "(none)"
 
 
-def _shown(batch: Any) -> str:
+def _shown(batch: Batch) -> str:
     if isinstance(batch, Mapping):
         return ", ".join(f"{name}={_kind(value)}" for name, value in batch.items()) or "nothing"
     return ", ".join(_kind(value) for value in batch) or "nothing"
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     return type(value).__name__

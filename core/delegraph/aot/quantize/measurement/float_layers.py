@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.bodies import graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
-from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
+from delegraph.aot.quantize.annotations import ancestors, is_float_tensor, is_weight
 from delegraph.aot.quantize.measurement.report import FloatLayer
 from delegraph.aot.quantize.recipes import Recipe
-from delegraph.aot.quantize.weights.computed_weights import behind, weights_of
-from delegraph.aot.quantize.weights.layer_weights import is_layer
+from delegraph.aot.quantize.weights.layer_weights import is_layer, weights_of
 from delegraph.aot.quantize.weights.names import module_path
 
 __all__ = ["float_layers"]
@@ -50,7 +49,8 @@ def float_layers(
 
 
 def _sums_a_weight(einsum: Node) -> bool:
-    operands: list[Any] = list(einsum.args[1])  # type: ignore[arg-type]  # values
+    operands = einsum.args[1]
+    assert isinstance(operands, list | tuple)
     weights = [arg for arg in operands if is_float_tensor(arg) and is_weight(arg) and arg.meta["val"].ndim > 1]
     return 0 < len(weights) < len(operands)
 
@@ -58,7 +58,7 @@ def _sums_a_weight(einsum: Node) -> bool:
 def _reason(part: GraphModule, node: Node, recipe: Recipe, *, in_body: bool) -> str | None:
     """Why the weights of a layer are float; None if they are not, or are values: a body may be given its weights."""
     weights = [weight for weight in weights_of(node) if "val" not in weight.meta or weight.meta["val"].ndim > 1]
-    sources = [source for source in behind(weights) if not source.all_input_nodes]
+    sources = [source for source in ancestors(weights) if not source.all_input_nodes]
     is_passed = in_body and any(weight.op == "placeholder" for weight in weights)
     if any(source.op == "placeholder" for source in sources) and not is_passed:
         return None

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.fx.node import Target
 
 from delegraph.aot.graph.bodies import all_nodes, attributes, graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
+from delegraph.aot.quantize.annotations import ancestors
 from delegraph.aot.quantize.measurement.float_layers import float_layers
 from delegraph.aot.quantize.measurement.measure import Measured, Recorded
 from delegraph.aot.quantize.measurement.report import FloatLayer, LayerQuantization, MethodQuantization
 from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.weights.names import module_path
-from delegraph.aot.quantize.weights.packing import bags_of_rows, gathered_rows
+from delegraph.aot.quantize.weights.stored_weights import TABLES
 
 __all__ = ["kept_layers", "method_report", "worst_layers"]
 
 
-_TABLES: Final[Mapping[Any, str]] = {gathered_rows: "aten::embedding", bags_of_rows: "aten::embedding_bag"}
+_TABLES: Final[Mapping[Target, str]] = {function: name.partition(".")[0] for name, function in TABLES.items()}
 """The functions that stand for these operators, once their rows are stored."""
 
 
@@ -122,15 +124,9 @@ def _operator(node: Node) -> str:
 
 def _weights(node: Node, constant: Collection[Node]) -> list[Node]:
     """The stored constants behind the weights that a call reads, where these are computed."""
-    leaves: dict[Node, None] = {}
     gathers = node.target in _TABLES  # its weight is not computed before it, and stands there as it is stored
-    todo = [arg for arg in node.all_input_nodes if arg in constant and (gathers or arg.op != "get_attr")]
-    while todo:
-        source = todo.pop()
-        if source.op == "get_attr":
-            leaves[source] = None
-        todo += source.all_input_nodes
-    return list(leaves)
+    read = [arg for arg in node.all_input_nodes if arg in constant and (gathers or arg.op != "get_attr")]
+    return [source for source in ancestors(read) if source.op == "get_attr"]
 
 
 def _constant(module: GraphModule) -> set[Node]:

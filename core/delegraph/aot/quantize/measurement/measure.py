@@ -19,13 +19,15 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeGuard
 
 import torch
 from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx.node import Argument, Target
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.graph.bodies import graph_modules, referenced
+from delegraph.aot.quantize.annotations import is_written
 
 __all__ = ["Measured", "Recorded", "first_inputs", "measured", "recorded", "sqnr"]
 
@@ -36,8 +38,8 @@ class Recorded:
     the graphs were given, by path: its own, and those of the bodies that were entered, for the first time."""
 
     values: Mapping[str, torch.Tensor]
-    outputs: Sequence[Any]
-    inputs: Mapping[str, Sequence[Any]]
+    outputs: Sequence[object]
+    inputs: Mapping[str, Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def recorded(
     model: GraphModule,
     functional: GraphModule,
     prepared: GraphModule,
-    inputs: Sequence[Any],
+    inputs: Sequence[object],
     counterparts: Mapping[str, str],
 ) -> Recorded:
     """Values in float for the flat `inputs`: `model` is the user's program, `functional` the same without mutation.
@@ -75,7 +77,7 @@ def recorded(
     return Recorded(values, outputs, entered)
 
 
-def measured(module: GraphModule, inputs: Sequence[Any], reference: Recorded) -> Measured:
+def measured(module: GraphModule, inputs: Sequence[object], reference: Recorded) -> Measured:
     """Run the quantized `module` twice and compare its calls by name."""
     alone: dict[str, float] = {}
     for graph, own in _graphs(module, reference.inputs):
@@ -92,9 +94,9 @@ def measured(module: GraphModule, inputs: Sequence[Any], reference: Recorded) ->
 
 
 @contextmanager
-def first_inputs(module: GraphModule) -> Iterator[dict[str, Sequence[Any]]]:
+def first_inputs(module: GraphModule) -> Iterator[dict[str, Sequence[object]]]:
     """By path, the first inputs of each body of `module` that is entered while this is open."""
-    by_path: dict[str, Sequence[Any]] = {}
+    by_path: dict[str, Sequence[object]] = {}
     hooks = [
         body.register_forward_pre_hook(lambda _body, inputs, path=path: by_path.setdefault(path, inputs) and None)
         for path, body in graph_modules(module)
@@ -107,13 +109,13 @@ def first_inputs(module: GraphModule) -> Iterator[dict[str, Sequence[Any]]]:
             hook.remove()
 
 
-def _graphs(module: GraphModule, inputs: Mapping[str, Sequence[Any]]) -> list[tuple[GraphModule, Sequence[Any]]]:
+def _graphs(module: GraphModule, inputs: Mapping[str, Sequence[object]]) -> list[tuple[GraphModule, Sequence[object]]]:
     """The graphs of `module` at the paths that there are inputs for."""
     return [(graph, inputs[path]) for path, graph in graph_modules(module) if path in inputs]
 
 
 def _seen_in_bodies(
-    module: GraphModule, body_inputs: Mapping[str, Sequence[Any]], whole: _Run
+    module: GraphModule, body_inputs: Mapping[str, Sequence[object]], whole: _Run
 ) -> dict[str, torch.Tensor]:
     """The values of the calls in the bodies of `module`, for the names that `whole` keeps."""
     seen: dict[str, torch.Tensor] = {}
@@ -152,7 +154,7 @@ class _Run(Interpreter):
         self.alone: dict[str, float] = {}
         self.names, self._instead = names, instead or {}
 
-    def outputs(self, inputs: Sequence[Any]) -> Any:
+    def outputs(self, inputs: Sequence[object]) -> object:
         """Run on the flat inputs. Afterwards they and the module's buffers are as before; random numbers are the same
         in every run."""
         buffers = [(tensor, tensor.clone()) for tensor in _written(self.module, self.graph)]
@@ -164,11 +166,11 @@ class _Run(Interpreter):
                 tensor.copy_(before)
         return results
 
-    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, object]) -> Argument:
         """An observer returns its input."""
         return args[0]
 
-    def run_node(self, n: Node) -> Any:
+    def run_node(self, n: Node) -> object:
         """Of a call with several results (an LSTM, a bag of embeddings), the first is what counts."""
         value = super().run_node(n)
         several = isinstance(value, tuple | list) and len(value) > 0
@@ -184,9 +186,9 @@ class _Run(Interpreter):
 
 def _written(module: torch.nn.Module, graph: Graph) -> Iterator[torch.Tensor]:
     for node in graph.find_nodes(op="get_attr"):
-        if any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users):
+        if is_written(node):
             yield referenced(module, node)
 
 
-def _is_float(value: Any) -> bool:
+def _is_float(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.is_floating_point()

@@ -156,7 +156,7 @@ def _decibels(value: float | None) -> str:
     return "exact" if value == math.inf else f"{value:.1f} dB"
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

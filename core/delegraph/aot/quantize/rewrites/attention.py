@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -94,6 +93,7 @@ def _cut(model: GraphModule, node: Node, mask: _Mask) -> None:
     result.name = node.name  # which what is measured goes by
 
 
-def _tensor(node: Any) -> torch.Tensor:
+def _tensor(node: object) -> torch.Tensor:
+    assert isinstance(node, Node)
     value: torch.Tensor = node.meta["val"]
     return value

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Argument
 
+from delegraph.aot.edge.patterns import ANY, Bindings, Capture, either, matches, op
 from delegraph.aot.quantize.annotations import is_weight
 from delegraph.aot.quantize.rewrites.norm_folding import is_over_channels
 from delegraph.aot.quantize.weights.computed_weights import constant_value
@@ -40,6 +42,14 @@ _CONVOLUTIONS: Final = frozenset(
     {aten.conv1d.default, aten.conv2d.default, aten.conv_transpose1d.default, aten.conv_transpose2d.input}
 )
 """Convolutions whose weights torchao scales."""
+
+# z = batch_norm(conv(x, round(w * s.reshape(…))) / s.reshape(…) + b), where s is gamma / sqrt(running_var + eps)
+_SCALE = op((aten.reshape, aten.view), Capture("scale"))
+_CONVOLUTION = op(tuple(_CONVOLUTIONS), ANY, Capture("weight"))
+_QUOTIENT = op(aten.div.Tensor, _CONVOLUTION, _SCALE)
+_NORM = op(aten.batch_norm.default, either(_QUOTIENT, op(aten.add.Tensor, _QUOTIENT, ANY)))
+_WEIGHT = op(aten.mul.Tensor, ANY, op((aten.reshape, aten.view), Capture("scale")))
+"""What torchao has made of a convolution and a norm: the weight, which is rounded, and the result have one scale."""
 
 
 def is_misjudged(module: GraphModule, convolution: Node, norm: Node) -> bool:
@@ -68,7 +78,9 @@ def restore_numbers(graph: Graph) -> None:
         norm.args = (*norm.args[:_TRAINS], *norm.meta[_NUMBERS])
         _, _, eps, *_ = norm.meta[_NUMBERS]
         if _scaled_convolution(norm) is not None:
-            variance: Any = norm.args[_VARIANCE]
+            variance = norm.args[_VARIANCE]
+            assert isinstance(variance, Node)
+            # the scale is made with torchao's eps, too
             for shifted in [user for user in variance.users if user.target is aten.add.Tensor]:
                 shifted.args = (variance, eps)
 
@@ -100,35 +112,32 @@ def _batch_norms(graph: Graph) -> list[Node]:
 
 def _scaled_convolution(norm: Node) -> Node | None:
     """The convolution that torchao has scaled because of `norm`: it is divided by what its weight was multiplied by."""
-    quotient: Any = norm.args[0]
-    if quotient.target is aten.add.Tensor:  # of its bias
-        quotient = quotient.args[0]
-    if not isinstance(quotient, Node) or quotient.target is not aten.div.Tensor:
-        return None
-    convolution, divisor = quotient.args
-    if not isinstance(convolution, Node) or convolution.target not in _CONVOLUTIONS:
-        return None
-    weight = _unrounded(convolution.args[1])
-    scaled = weight.target is aten.mul.Tensor and _source(weight.args[1]) is _source(divisor)
-    return convolution if scaled else None
+    for match in matches(_NORM, norm):
+        if any(matches(_WEIGHT, _unrounded(match["weight"]), Bindings(captures={"scale": match["scale"]}))):
+            return match.calls[_CONVOLUTION]
+    return None
 
 
 def _fold(module: GraphModule, convolution: Node, norm: Node) -> None:
-    args: list[Any] = [*convolution.args, None][: max(3, len(convolution.args))]
+    args: list[Argument] = [*convolution.args, None][: max(3, len(convolution.args))]
     weight = _unrounded(args[1])
     folded = constant_value(module, weight)
     # the bias is what the calls behind the convolution make of zeros
     zeros = folded.new_zeros(1, norm.meta["val"].shape[1], *[1] * (folded.ndim - 2))
     bias = constant_value(module, norm, {convolution: zeros}).flatten()
-    path = str(weight.args[0].target).rpartition(".")[0]
+    parameter = weight.args[0]
+    assert isinstance(parameter, Node)
+    path = str(parameter.target).rpartition(".")[0]
+    # in front of all, for a module that rounds the weight is called before the convolution
     with module.graph.inserting_before(next(iter(module.graph.nodes))):
         constants = [
             module.graph.get_attr(add_constant(module, f"{path}.{name}" if path else name, tensor))
             for name, tensor in (("folded_weight", folded), ("folded_bias", bias))
         ]
     for position, constant in zip((1, 2), constants, strict=True):
-        if isinstance(args[position], Node) and args[position].op == "call_module":
-            args[position].args = (constant,)
+        rounded = args[position]
+        if isinstance(rounded, Node) and rounded.op == "call_module":
+            rounded.args = (constant,)
         else:
             args[position] = constant
     convolution.args = tuple(args)
@@ -136,11 +145,7 @@ def _fold(module: GraphModule, convolution: Node, norm: Node) -> None:
     module.graph.erase_node(norm)
 
 
-def _unrounded(value: Any) -> Any:
+def _unrounded(value: Argument) -> Node:
     """The value that is rounded before a call takes it (torchao calls a module to round it), or `value` itself."""
-    return value.args[0] if value.op == "call_module" else value
-
-
-def _source(value: Any) -> Any:
-    """The first argument of a call."""
-    return value.args[0] if isinstance(value, Node) and value.args else None
+    assert isinstance(value, Node)
+    return _unrounded(value.args[0]) if value.op == "call_module" else value

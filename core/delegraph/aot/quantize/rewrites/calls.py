@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from torch._ops import OpOverload
 from torch.fx import Node
+from torch.fx.node import Argument
 
 __all__ = ["Caller", "calls_before"]
 
@@ -16,7 +18,7 @@ Caller: TypeAlias = Callable[..., Node]
 def calls_before(node: Node) -> Caller:
     """A function that adds a call before `node`, with its `val`."""
 
-    def call(target: Any, *args: Any) -> Node:
+    def call(target: OpOverload, *args: Argument) -> Node:
         with node.graph.inserting_before(node):
             new = node.graph.call_function(target, args)
         values = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in args]

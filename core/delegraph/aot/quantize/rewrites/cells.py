@@ -12,10 +12,12 @@ So quantizers know them, and their weights are stored as those of linear layers 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
+from torch.fx.node import Target
 
 from delegraph.aot.graph.schema_binding import schema_arguments
 from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
@@ -57,7 +59,9 @@ def _replace(node: Node, results: Sequence[Node]) -> None:
 # ---- what each is made of: the arguments are the operator's ------------------------------------------------
 
 
-def _lstm(call: Caller, x: Node, state: Sequence[Node], w: Node, u: Node, b: Any = None, d: Any = None) -> list[Node]:
+def _lstm(
+    call: Caller, x: Node, state: Sequence[Node], w: Node, u: Node, b: Node | None = None, d: Node | None = None
+) -> list[Node]:
     h, c = state
     gates = call(aten.add.Tensor, call(aten.linear.default, x, w, b), call(aten.linear.default, h, u, d))
     let_in, forget, new, out = _parts(call, gates, 4)
@@ -67,7 +71,7 @@ def _lstm(call: Caller, x: Node, state: Sequence[Node], w: Node, u: Node, b: Any
     return [call(aten.mul.Tensor, call(aten.sigmoid.default, out), call(aten.tanh.default, cell)), cell]
 
 
-def _gru(call: Caller, x: Node, h: Node, w: Node, u: Node, b: Any = None, d: Any = None) -> list[Node]:
+def _gru(call: Caller, x: Node, h: Node, w: Node, u: Node, b: Node | None = None, d: Node | None = None) -> list[Node]:
     of_x = _parts(call, call(aten.linear.default, x, w, b), 3)
     of_h = _parts(call, call(aten.linear.default, h, u, d), 3)
     reset, keep = (
@@ -78,15 +82,17 @@ def _gru(call: Caller, x: Node, h: Node, w: Node, u: Node, b: Any = None, d: Any
     return [call(aten.add.Tensor, new, call(aten.mul.Tensor, keep, call(aten.sub.Tensor, h, new)))]
 
 
-def _rnn(activation: Any) -> Callable[..., list[Node]]:
-    def parts(call: Caller, x: Node, h: Node, w: Node, u: Node, b: Any = None, d: Any = None) -> list[Node]:
+def _rnn(activation: OpOverload) -> Callable[..., list[Node]]:
+    def parts(
+        call: Caller, x: Node, h: Node, w: Node, u: Node, b: Node | None = None, d: Node | None = None
+    ) -> list[Node]:
         total = call(aten.add.Tensor, call(aten.linear.default, x, w, b), call(aten.linear.default, h, u, d))
         return [call(activation, total)]
 
     return parts
 
 
-def _bilinear(call: Caller, x1: Node, x2: Node, weight: Node, bias: Any = None) -> list[Node]:
+def _bilinear(call: Caller, x1: Node, x2: Node, weight: Node, bias: Node | None = None) -> list[Node]:
     outputs, first, second = weight.meta["val"].shape
     matrix = call(aten.view.default, weight, [outputs * first, second])
     product = call(aten.unflatten.int, call(aten.linear.default, x2, matrix), -1, [outputs, first])
@@ -100,7 +106,7 @@ def _parts(call: Caller, gates: Node, count: int) -> list[Node]:
     return [call(aten.slice.Tensor, gates, last, start * width, (start + 1) * width) for start in range(count)]
 
 
-_PARTS: Final[Mapping[Any, Callable[..., list[Node]]]] = {
+_PARTS: Final[Mapping[Target, Callable[..., list[Node]]]] = {
     aten.lstm_cell.default: _lstm,
     aten.gru_cell.default: _gru,
     aten.rnn_tanh_cell.default: _rnn(aten.tanh.default),

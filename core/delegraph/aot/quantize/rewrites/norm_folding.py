@@ -16,11 +16,12 @@ first norm alone: it gets to see none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final, TypeGuard
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from delegraph.aot.edge.patterns import ANY, Bindings, Capture, matches, op
 from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.quantize.annotations import is_written
 from delegraph.aot.quantize.weights.layer_weights import channel_dim
@@ -33,22 +34,37 @@ aten = torch.ops.aten
 _APART: Final = "delegraph.apart"
 """The key in the meta of an alias that stands before a batch norm."""
 
-_TRAINS, _EPS = 5, 7
-"""Which arguments of `aten::batch_norm` these are."""
+
+def _is_constant(value: object) -> TypeGuard[Node]:
+    return isinstance(value, Node) and value.op == "get_attr" and not is_written(value)
+
+
+def _is_optional(value: object) -> bool:
+    return value is None or _is_constant(value)
+
+
+# z = batch_norm(layer(x, w, b), gamma, beta, mean, var, training=False, …, eps), all of them constants
+_WEIGHT, _MEAN, _VARIANCE = (Capture(name, _is_constant) for name in ("weight", "mean", "variance"))
+_BIAS, _GAMMA, _BETA = (Capture(name, _is_optional) for name in ("bias", "gamma", "beta"))
+_CONVOLUTIONS = (aten.conv1d, aten.conv2d, aten.conv3d, aten.conv_transpose1d)
+_LAYER = op((*_CONVOLUTIONS, aten.conv_transpose2d, aten.conv_transpose3d, aten.linear), ANY, _WEIGHT, _BIAS)
+_NORM = op(aten.batch_norm, _LAYER, _GAMMA, _BETA, _MEAN, _VARIANCE, False, ANY, Capture("eps"))
 
 
 def fold_norms(module: GraphModule) -> dict[str, str]:
     """Edit `module`; by the name of each layer that has become what a norm behind it gave, that of this norm."""
     become: dict[str, str] = {}
     for norm in _batch_norms(module.graph):
-        layer = norm.args[0]
-        layers = _normed_alike(layer, norm) if isinstance(layer, Node) and norm.users else []
-        if layers:
-            _fold(module, layers, norm)  # once: they share the weight
-        for folded in layers:
-            (behind,) = folded.users
-            behind.replace_all_uses_with(folded)
-            become[folded.name] = behind.name
+        match = next(matches(_NORM, norm), None) if norm.users else None
+        layers = [] if match is None else _readers(match)
+        # whoever reads the weight gets the folded one, so that it has to have this norm behind it as well
+        if match is None or not all(_is_normed(layer, match) for layer in layers):
+            continue
+        _fold(module, layers, match)
+        for layer in layers:
+            (behind,) = layer.users
+            behind.replace_all_uses_with(layer)
+            become[layer.name] = behind.name
             module.graph.erase_node(behind)
     module.recompile()
     return become
@@ -60,7 +76,8 @@ def part_norms(
     """Put an alias between each layer and the norm behind it that `filter_fn` accepts, until `join_norms`."""
     graph = module.graph
     for norm in _batch_norms(graph):
-        layer: Any = norm.args[0]
+        layer = norm.args[0]
+        assert isinstance(layer, Node)
         if channel_dim(layer) is not None and filter_fn(module, layer, norm):
             with graph.inserting_before(norm):
                 apart = graph.call_function(aten.alias.default, (layer,))
@@ -81,19 +98,18 @@ def _batch_norms(graph: Graph) -> list[Node]:
     return list(graph.find_nodes(op="call_function", target=aten.batch_norm.default))
 
 
-def _normed_alike(layer: Node, norm: Node) -> list[Node]:
-    """All layers with the weight and bias of `layer`, if a norm with the numbers of `norm` is the one reader of each;
-    none if it is not, or if the numbers are no constants."""
-    if channel_dim(layer) is None or layer.kwargs or norm.args[_TRAINS] or not is_over_channels(layer, norm):
-        return []
-    weight, bias, numbers = layer.args[1], _bias(layer), norm.args[1:5]
-    operands = [operand for operand in (weight, bias, *numbers) if operand is not None]
-    if None in numbers[2:] or not all(isinstance(operand, Node) and operand.op == "get_attr" for operand in operands):
-        return []
-    if any(is_written(operand) for operand in operands if isinstance(operand, Node)):
-        return []
-    layers = list(dict.fromkeys(user for value in (weight, bias) if isinstance(value, Node) for user in value.users))
-    return layers if all(_is_alike(reader, layer, norm) for reader in layers) else []
+def _readers(match: Bindings) -> list[Node]:
+    """All that read the weight or the bias."""
+    operands = [match[name] for name in ("weight", "bias") if match[name] is not None]
+    return list(dict.fromkeys(user for operand in operands for user in operand.users))
+
+
+def _is_normed(layer: Node, match: Bindings) -> bool:
+    """Whether `layer` is one of the same kind, and has a norm of the same numbers for its one reader."""
+    if layer.target is not match.calls[_LAYER].target or layer.kwargs or len(layer.users) > 1:
+        return False
+    alike = [found for user in layer.users for found in matches(_NORM, user, Bindings(captures=match.captures))]
+    return any(found.calls[_LAYER] is layer and is_over_channels(layer, found.calls[_NORM]) for found in alike)
 
 
 def is_over_channels(layer: Node, norm: Node) -> bool:
@@ -103,28 +119,13 @@ def is_over_channels(layer: Node, norm: Node) -> bool:
     return bool(value.ndim == weight.ndim and norm.meta["val"].ndim == value.ndim)
 
 
-def _is_alike(reader: Node, layer: Node, norm: Node) -> bool:
-    if reader.target is not layer.target or reader.kwargs:
-        return False
-    if reader.args[1] != layer.args[1] or _bias(reader) != _bias(layer):
-        return False
-    users = [*reader.users]
-    return len(users) == 1 and users[0].target is norm.target and users[0].args == (reader, *norm.args[1:])
-
-
-def _bias(layer: Node) -> Any:
-    return layer.args[2] if len(layer.args) > 2 else None
-
-
-def _fold(module: GraphModule, layers: Sequence[Node], norm: Node) -> None:
-    """Put the numbers of `norm` into the weight and the bias of `layers`."""
-    layer = layers[0]
-    weight: Any = layer.args[1]
-    bias, eps = _bias(layer), float(norm.args[_EPS])  # type: ignore[arg-type]  # a number
+def _fold(module: GraphModule, layers: Sequence[Node], match: Bindings) -> None:
+    """Put the numbers of a norm into the weight and the bias of `layers`."""
+    weight, bias, layer = match["weight"], match["bias"], layers[0]
     tensor: torch.Tensor = referenced(module, weight)
-    mean, variance = (_number(module, argument, 0) for argument in norm.args[3:5])
-    gamma, beta, shift = (_number(module, *pair) for pair in ((norm.args[1], 1), (norm.args[2], 0), (bias, 0)))
-    scale = gamma / torch.sqrt(variance + eps)
+    mean, variance = (_number(module, match[name], 0) for name in ("mean", "variance"))
+    gamma, beta, shift = (_number(module, *pair) for pair in ((match["gamma"], 1), (match["beta"], 0), (bias, 0)))
+    scale = gamma / torch.sqrt(variance + float(match["eps"]))
     _put(module, weight, (tensor.detach().double() * _by_channel(scale, layer)).to(tensor.dtype))
     folded = ((shift - mean) * scale + beta).to(tensor.dtype)
     if bias is not None:
@@ -139,7 +140,7 @@ def _fold(module: GraphModule, layers: Sequence[Node], norm: Node) -> None:
         reader.args = (*reader.args[:2], bias, *reader.args[3:])
 
 
-def _number(module: GraphModule, argument: Any, otherwise: float) -> torch.Tensor:
+def _number(module: GraphModule, argument: Node | None, otherwise: float) -> torch.Tensor:
     """The numbers that a norm or layer has for each channel, in float64."""
     if argument is None:
         return torch.tensor(otherwise, dtype=torch.float64)

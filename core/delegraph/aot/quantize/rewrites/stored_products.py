@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Argument, Target
 
 from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
 from delegraph.aot.quantize.rewrites.calls import Caller, calls_before
@@ -38,10 +38,10 @@ class _Product:
     """Values, a matrix, and what is added, each times a number. by_rows: the matrix is (outputs, inputs), and not
     (inputs, outputs)."""
 
-    x: Any
-    matrix: Any
+    x: Node
+    matrix: Node
     by_rows: bool = False
-    bias: Any = None
+    bias: Node | None = None
     alpha: float = 1
     beta: float = 1
 
@@ -59,15 +59,15 @@ def products_as_layers(module: GraphModule, filter_fn: Callable[[Node], bool]) -
 
 def _product(node: Node) -> _Product | None:
     match node.target, node.args:
-        case aten.addmm.default, (bias, x, matrix):
+        case aten.addmm.default, (Node() as bias, Node() as x, Node() as matrix):
             return _Product(x, matrix, bias=bias, **node.kwargs)  # type: ignore[arg-type]  # alpha and beta
-        case aten.inner.default, (x, matrix):
+        case aten.inner.default, (Node() as x, Node() as matrix):
             return _Product(x, matrix, by_rows=True)
-        case aten.tensordot.default, (Node() as x, matrix, [int(dim)], [int(summed)]) if (dim + 1) % x.meta[
+        case aten.tensordot.default, (Node() as x, Node() as matrix, [int(dim)], [int(summed)]) if (dim + 1) % x.meta[
             "val"
         ].ndim == 0:
             return _Product(x, matrix, by_rows=summed % 2 == 1)
-        case aten.matmul.default | aten.mm.default, (x, matrix):
+        case aten.matmul.default | aten.mm.default, (Node() as x, Node() as matrix):
             return _Product(x, matrix)
     return None
 
@@ -98,6 +98,7 @@ def _sum_of(equation: str, dims: int) -> _Sum | None:
     rows = "".join(letter for letter in result if letter in values)
     free = "".join(letter for letter in result if letter in weight)
     fits = arrow and comma and summed and free and len(values) == dims and "." not in weight
+    # a letter twice in an operand stands for its diagonal
     apart = all(len({*letters}) == len(letters) for letters in (values, weight, result))
     parts = ((values, rows + summed), (weight, free + summed), (result, rows + free))
     whole = all(sorted(letters) == sorted(expected) for letters, expected in parts)
@@ -123,7 +124,7 @@ def _sum_with_a_matrix(node: Node) -> None:
     x = _in_order(call, x, dims.values, dims.rows + dims.summed)
     values = call(aten.flatten.using_ints, x, -len(dims.summed), -1) if len(dims.summed) > 1 else x
     # the last step becomes `node` itself, which keeps its name
-    steps: list[tuple[Any, tuple[Any, ...]]] = [(aten.linear.default, (matrix,))]
+    steps: list[tuple[Target, tuple[Argument, ...]]] = [(aten.linear.default, (matrix,))]
     if len(dims.free) > 1:
         steps.append((aten.unflatten.int, (-1, sizes[: len(dims.free)])))
     if dims.rows + dims.free != dims.result:
@@ -159,10 +160,12 @@ def _become_layer(graph: Graph, node: Node, product: _Product) -> None:
     call = calls_before(node)
     with graph.inserting_before(node):
         rows = product.matrix if product.by_rows else _transposed(graph, product.matrix)
+    # with a beta of 0 torch leaves the bias out, even what of it is not finite
     bias, beta, alpha = product.bias if product.beta else None, product.beta, product.alpha
     if bias is not None and beta != 1:
         bias = call(aten.mul.Tensor, bias, beta)
     node.kwargs = {}
+    # a bias is one for each output; what else is added has rows, and is no part of a layer
     if alpha == 1 and (bias is None or bias.meta["val"].shape == rows.meta["val"].shape[:1]):
         node.target, node.args = aten.linear.default, (product.x, rows, bias)
         return

@@ -13,10 +13,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final, TypeGuard
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Argument, Target
 
 from delegraph.aot.graph.bodies import bodies, referenced
 from delegraph.aot.quantize.annotations import is_written
@@ -24,7 +25,7 @@ from delegraph.aot.quantize.weights.names import add_constant, owner_of, paramet
 
 __all__ = ["CONTROL_FLOW", "weights_into_bodies", "weights_out_of_bodies"]
 
-CONTROL_FLOW: Final[Mapping[Any, int]] = {
+CONTROL_FLOW: Final[Mapping[Target, int]] = {
     torch.ops.higher_order.cond: 3,
     torch.ops.higher_order.map_impl: 2,
     torch.ops.higher_order.scan: 3,
@@ -52,7 +53,7 @@ def weights_out_of_bodies(module: GraphModule) -> None:
     for call in _calls(module.graph):
         entered = list(_entered(module, call).values())
         for body in entered:
-            weights_out_of_bodies(body)
+            weights_out_of_bodies(body)  # first: what its own bodies had are its tensors then
         _take(module, call, entered)
     module.recompile()
 
@@ -68,13 +69,14 @@ def _entered(module: GraphModule, call: Node) -> dict[str, GraphModule]:
     return {target: by_name[target] for target in targets if target in by_name}
 
 
-def _operands(call: Node) -> Sequence[Any]:
+def _operands(call: Node) -> Sequence[Argument]:
     """Values, and numbers."""
-    rest: Any = call.args[CONTROL_FLOW[call.target] :]
-    return rest[0] if rest else ()
+    operands = (*call.args, ())[CONTROL_FLOW[call.target]]
+    assert isinstance(operands, list | tuple)
+    return operands
 
 
-def _set_operands(call: Node, operands: Sequence[Any]) -> None:
+def _set_operands(call: Node, operands: Sequence[Argument]) -> None:
     """As torch wants them: a list for a list, a tuple for a tuple."""
     place = CONTROL_FLOW[call.target]
     kind = list if isinstance(_operands(call), list) else tuple
@@ -110,19 +112,19 @@ def _part_bodies(module: GraphModule) -> None:
 
 def _give(module: GraphModule, call: Node, entered: Sequence[GraphModule]) -> None:
     operands = _operands(call)
-    weights = {value: referenced(module, value) for value in operands if _is_weight(value)}
     for body in entered:
         placeholders = body.graph.find_nodes(op="placeholder")
+        # what a loop carries, or a scan takes row by row, stands in front of the operands
         for operand, placeholder in zip(operands, placeholders[len(placeholders) - len(operands) :], strict=True):
-            if operand in weights:
+            if _is_weight(operand):
                 if placeholder.users:  # a branch that does not read the weight needs none
-                    _hold(body, placeholder, str(operand.target), weights[operand])
+                    _hold(body, placeholder, str(operand.target), referenced(module, operand))
                 body.graph.erase_node(placeholder)
         body.recompile()
-    _set_operands(call, [operand for operand in operands if operand not in weights])
+    _set_operands(call, [operand for operand in operands if not _is_weight(operand)])
 
 
-def _is_weight(operand: Any) -> bool:
+def _is_weight(operand: Argument) -> TypeGuard[Node]:
     """Whether it is the model's own, and no run writes it."""
     return isinstance(operand, Node) and operand.op == "get_attr" and not is_written(operand)
 
@@ -147,7 +149,7 @@ def _name_calls(body: GraphModule, name: str, call: Node) -> None:
         elif node.op == "call_function":
             node.name = f"{name}_{node.name}"
             node.meta["nn_module_stack"] = {**(call.meta.get("nn_module_stack") or {}), **_modules(known[:1])}
-            if known and len(known) == len(node.all_input_nodes):
+            if known and len(known) == len(node.all_input_nodes):  # a computed weight, of the same module
                 of_weights[node] = known[0]
     body.recompile()
 
@@ -163,32 +165,28 @@ def _modules(weights: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 
 def _take(module: GraphModule, call: Node, entered: Sequence[GraphModule]) -> None:
-    weights = {
-        id(tensor): (str(node.target), tensor, node)  # by identity: what two bodies share is one operand
-        for body in entered
-        for node in body.graph.find_nodes(op="get_attr")
-        if isinstance(tensor := referenced(body, node), torch.Tensor)
-    }
-    operands = []
-    with module.graph.inserting_before(call):
-        for name, tensor, node in weights.values():
-            operand = module.graph.get_attr(_name_of(module, name, tensor))
-            operand.meta = dict(node.meta)
-            operands.append(operand)
-    _set_operands(call, [*_operands(call), *operands])
+    operands: dict[int, Node] = {}  # by the tensor's identity: what two bodies share is one operand
     for body in entered:
-        _let_go(body, weights)
+        for node in body.graph.find_nodes(op="get_attr"):
+            tensor = referenced(body, node)
+            if isinstance(tensor, torch.Tensor) and id(tensor) not in operands:
+                with module.graph.inserting_before(call):
+                    operands[id(tensor)] = module.graph.get_attr(_name_of(module, str(node.target), tensor))
+                operands[id(tensor)].meta = dict(node.meta)
+    _set_operands(call, [*_operands(call), *operands.values()])
+    for body in entered:
+        _let_go(body, operands)
 
 
-def _let_go(body: GraphModule, weights: Mapping[int, tuple[str, torch.Tensor, Node]]) -> None:
+def _let_go(body: GraphModule, operands: Mapping[int, Node]) -> None:
     """Let `body` be given these, by `id`, in this order, and have no tensors of its own."""
     graph = body.graph
     placeholders: dict[int, Node] = {}
     with graph.inserting_before(_behind_placeholders(graph)):
-        for key, (name, _, node) in weights.items():
-            placeholders[key] = graph.placeholder(name.replace(".", "_"))
+        for key, operand in operands.items():
+            placeholders[key] = graph.placeholder(str(operand.target).replace(".", "_"))
             placeholders[key].target = placeholders[key].name  # which no other has
-            placeholders[key].meta = dict(node.meta)
+            placeholders[key].meta = dict(operand.meta)
     for node in graph.find_nodes(op="get_attr"):
         placeholder = placeholders.get(id(referenced(body, node)))
         if placeholder is not None:

@@ -13,20 +13,20 @@ a result; recipes for weights alone do not.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.node import map_arg
+from torch.fx.node import Argument, map_arg
 
 from delegraph.aot.graph.bodies import graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
-from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
-from delegraph.aot.quantize.weights.layer_weights import WEIGHTS, channel_dim, is_layer, transposed_source
+from delegraph.aot.quantize.annotations import ancestors, is_float_tensor, is_weight
+from delegraph.aot.quantize.weights.layer_weights import channel_dim, is_layer, transposed_source, weights_of
 from delegraph.aot.quantize.weights.names import add_constant, parameter_name
 
-__all__ = ["behind", "constant_value", "fold_computed_weights", "weights_of"]
+__all__ = ["constant_value", "fold_computed_weights"]
 
 aten = torch.ops.aten
 
@@ -39,62 +39,52 @@ def fold_computed_weights(module: GraphModule, filter_fn: Callable[[Node], bool]
     read = {part: _weights_read(part, filter_fn) for part in parts}
     # sources that other calls read stay in the file, whatever is folded
     still = {id(source) for part in parts for source in _still_read(part, read[part])}
-    computed = [(part, dict.fromkeys(weight for own in read[part].values() for weight in own)) for part in parts]
-    for family in _families(_Computed(part, node) for part, nodes in computed for node in nodes):
+    computed = {part: dict.fromkeys(weight for own in read[part].values() for weight in own) for part in parts}
+    # whole or not at all: a source that two of them are computed from is freed by neither alone
+    for family in _families(weight for part in parts for weight in _computed(part, computed[part])):
         freed = {id(source): source.nbytes for weight in family for source in weight.sources.values()}
         distinct = {weight.key: weight for weight in family}  # the same computation twice is stored once
         if sum(weight.nbytes for weight in distinct.values()) <= sum(freed[source] for source in freed.keys() - still):
-            _fold(family, {key: weight.value() for key, weight in distinct.items()}, still)
+            values = {key: weight.value() for key, weight in distinct.items()}
+            names: dict[tuple[GraphModule, int], str] = {}
+            for weight in family:
+                place = weight.part, weight.key
+                if place not in names:
+                    names[place] = weight.store(values[weight.key], still)
+                weight.read(names[place])
     for part in parts:
         part.graph.eliminate_dead_code()
         part.recompile()
 
 
-def weights_of(node: Node) -> list[Node]:
-    """The weights that a layer reads: one, or those of a recurrent layer."""
-    argument = node.args[WEIGHTS[operator_name(node)].argument]
-    return [weight for weight in _listed(argument) if isinstance(weight, Node)]
-
-
-def constant_value(module: torch.nn.Module, value: Node, known: Mapping[Node, torch.Tensor] | None = None) -> Any:
+def constant_value(
+    module: torch.nn.Module, value: Node, known: Mapping[Node, torch.Tensor] | None = None
+) -> torch.Tensor:
     """The content of `value`, computed from constants of `module` and from the values that are `known`."""
-    done: dict[Node, Any] = dict(known or {})
+    done: dict[Node, Argument] = dict(known or {})
 
-    def value_of(node: Node) -> Any:
+    def value_of(node: Node) -> Argument:
         if node not in done and node.op == "get_attr":
             done[node] = referenced(module, node).detach()
         elif node not in done:
             args, kwargs = map_arg((node.args, node.kwargs), value_of)
-            done[node] = node.target(*args, **kwargs)  # type: ignore[operator]  # it is a call of a function
+            assert callable(node.target)
+            done[node] = node.target(*args, **kwargs)
         return done[node]
 
     with torch.no_grad():
-        return value_of(value)
-
-
-def behind(nodes: Iterable[Node], without: Callable[[Node], Sequence[Node]] = lambda node: ()) -> Iterator[Node]:
-    """These nodes and all that they are computed from, each once; the inputs that `without` gives of a node are not
-    followed."""
-    todo = list(nodes)
-    seen = set(todo)
-    while todo:
-        node = todo.pop()
-        yield node
-        new = [source for source in node.all_input_nodes if source not in seen and source not in without(node)]
-        seen.update(new)
-        todo += new
-
-
-def _listed(argument: Any) -> Sequence[Any]:
-    return argument if isinstance(argument, list | tuple) else [argument]
+        result = value_of(value)
+    assert isinstance(result, torch.Tensor)
+    return result
 
 
 def _is_computed(value: object) -> bool:
     if not is_float_tensor(value) or value.op != "call_function" or not is_weight(value):
         return False
+    # codes that are dequantized stay codes, and what is only transposed is stored as the parameter that it is of
+    is_stored = any(operator_name(node).startswith("quantized_decomposed::") for node in ancestors([value]))
     source = transposed_source(value)
-    stored = any(operator_name(node).startswith("quantized_decomposed::") for node in behind([value]))
-    return not stored and (source is None or source.op != "get_attr")
+    return not is_stored and (source is None or source.op != "get_attr")
 
 
 # ---- which of them ----------------------------------------------------------------------------------
@@ -123,32 +113,25 @@ def _weights_read(part: GraphModule, filter_fn: Callable[[Node], bool]) -> dict[
 def _still_read(part: GraphModule, read: Mapping[Node, Sequence[Node]]) -> Iterator[torch.Tensor]:
     """The constants that are needed once the layers of `read` have weights of their own, which are stored."""
 
-    def stored(node: Node) -> Sequence[Node]:
-        return [*read[node], *weights_of(node)] if node in read else ()
+    def followed(node: Node) -> list[Node]:
+        stored = [*read[node], *weights_of(node)] if node in read else ()
+        return [source for source in node.all_input_nodes if source not in stored]
 
     ends = [node for node in part.graph.nodes if node.op == "output" or node.is_impure()]
-    for node in behind(ends, stored):
+    for node in ancestors(ends, followed):
         if node.op == "get_attr" and isinstance(tensor := referenced(part, node), torch.Tensor):
             yield tensor
 
 
-def _fold(family: Iterable[_Computed], values: Mapping[object, torch.nn.Parameter], still: Container[int]) -> None:
-    names: dict[tuple[GraphModule, object], str] = {}
-    for weight in family:
-        place = weight.part, weight.key
-        if place not in names:
-            names[place] = weight.store(values[weight.key], still)
-        weight.read(names[place])
-
-
+@dataclass(frozen=True, slots=True)
 class _Computed:
-    """A computed weight: `node` in the graph of `part`."""
+    """A computed weight: `node` in the graph of `part`. Equal ones have the same `key`, in whatever graph; `sources`
+    are the tensors that it is computed from, by name."""
 
-    def __init__(self, part: GraphModule, node: Node) -> None:
-        self.part, self.node = part, node
-        leaves = sorted(str(source.target) for source in behind([node]) if source.op == "get_attr")
-        self.sources: dict[str, torch.Tensor] = {name: attrgetter(name)(part) for name in leaves}
-        self.key = _key(part, node, {})
+    part: GraphModule
+    node: Node
+    key: int
+    sources: Mapping[str, torch.Tensor]
 
     @property
     def nbytes(self) -> int:
@@ -167,6 +150,7 @@ class _Computed:
         source = self.sources.get(name)
         path, _, attribute = name.rpartition(".")
         owner = self.part.get_submodule(path)
+        # another one of the family may have taken its place
         if source is not None and id(source) not in still and getattr(owner, attribute) is source:
             delattr(owner, attribute)
         return add_constant(self.part, name, constant)
@@ -191,15 +175,13 @@ def _families(computed: Iterable[_Computed]) -> list[list[_Computed]]:
     return [members for members, _ in families]
 
 
-def _key(part: GraphModule, value: Any, done: dict[Node, object]) -> object:
-    """A computation as something to be compared: of the same tensors, and 1, 1.0 and True are different."""
-    if isinstance(value, Node):
-        if value not in done:
-            parts = (value.target, value.args, value.kwargs)
-            done[value] = id(referenced(part, value)) if value.op == "get_attr" else _key(part, parts, done)
-        return done[value]
-    if isinstance(value, list | tuple):
-        return tuple(_key(part, item, done) for item in value)
-    if isinstance(value, Mapping):
-        return tuple((name, _key(part, item, done)) for name, item in value.items())
-    return type(value), value
+def _computed(part: GraphModule, nodes: Iterable[Node]) -> Iterator[_Computed]:
+    """The weights that are `nodes` of `part`."""
+    keys: dict[Node, int] = {}
+    for node in part.graph.nodes if nodes else ():
+        # in words, since 1, 1.0 and True are different computations, though they are equal
+        words = (node.target, repr(map_arg((node.args, node.kwargs), lambda source: keys[source])))
+        keys[node] = id(referenced(part, node)) if node.op == "get_attr" else hash(words)
+    for node in nodes:
+        leaves = sorted(str(source.target) for source in ancestors([node]) if source.op == "get_attr")
+        yield _Computed(part, node, keys[node], {name: attrgetter(name)(part) for name in leaves})

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from torch.fx import Node
 
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.quantize.annotations import is_float_tensor, is_weight
 
-__all__ = ["EXPERTS", "WEIGHTS", "LayerWeight", "channel_dim", "is_layer", "transposed_source"]
+__all__ = ["EXPERTS", "WEIGHTS", "LayerWeight", "channel_dim", "is_layer", "transposed_source", "weights_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +23,11 @@ class LayerWeight:
 
 
 _PRODUCTS: Final[Mapping[str, LayerWeight]] = {
-    "aten::linear": LayerWeight(1, channels=0),
-    "aten::conv1d": LayerWeight(1, channels=0),
-    "aten::conv1d.padding": LayerWeight(1, channels=0),
-    "aten::conv2d": LayerWeight(1, channels=0),
-    "aten::conv2d.padding": LayerWeight(1, channels=0),
-    "aten::conv3d": LayerWeight(1, channels=0),
-    "aten::conv3d.padding": LayerWeight(1, channels=0),
+    **dict.fromkeys(("aten::linear", "aten::conv1d", "aten::conv1d.padding"), LayerWeight(1, channels=0)),
+    **dict.fromkeys(("aten::conv2d", "aten::conv2d.padding"), LayerWeight(1, channels=0)),
+    **dict.fromkeys(("aten::conv3d", "aten::conv3d.padding"), LayerWeight(1, channels=0)),
     "aten::conv_transpose1d": LayerWeight(1, channels=1),
-    "aten::conv_transpose2d.input": LayerWeight(1, channels=1),
-    "aten::conv_transpose3d.input": LayerWeight(1, channels=1),
+    **dict.fromkeys(("aten::conv_transpose2d.input", "aten::conv_transpose3d.input"), LayerWeight(1, channels=1)),
 }
 """A value times a weight, which quantizers annotate; `.padding` has it as a word, "same" or "valid"."""
 
@@ -45,12 +40,8 @@ EXPERTS: Final = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallb
 
 WEIGHTS: Final[Mapping[str, LayerWeight]] = {
     **_PRODUCTS,
-    "aten::lstm.input": LayerWeight(2, channels=0),
-    "aten::gru.input": LayerWeight(2, channels=0),
-    "aten::rnn_tanh.input": LayerWeight(2, channels=0),
-    "aten::rnn_relu.input": LayerWeight(2, channels=0),
-    "aten::embedding": LayerWeight(0, channels=0),
-    "aten::embedding_bag.padding_idx": LayerWeight(0, channels=0),
+    **{f"aten::{kind}.input": LayerWeight(2, channels=0) for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
+    **dict.fromkeys(("aten::embedding", "aten::embedding_bag.padding_idx"), LayerWeight(0, channels=0)),
     **{name: LayerWeight(_BATCHED.get(name, 1), channels=2) for name in EXPERTS},
 }
 """By operator, all layers whose weights are stored in 8 or 4 bits."""
@@ -76,7 +67,13 @@ def is_layer(node: Node) -> bool:
     return len(shape) > 2 and shape[-2] > 1
 
 
-def transposed_source(view: Any) -> Node | None:
+def weights_of(layer: Node) -> list[Node]:
+    """The weights that a layer is given: one, or those of a recurrent layer, and its biases."""
+    weight = layer.args[WEIGHTS[operator_name(layer)].argument]
+    return [own for own in (weight if isinstance(weight, list | tuple) else [weight]) if isinstance(own, Node)]
+
+
+def transposed_source(view: object) -> Node | None:
     """The value that `view` shows with its last two dims swapped, by `t`, `mT`, `permute` or others; else None."""
     if not isinstance(view, Node) or view.op != "call_function" or not getattr(view.target, "is_view", False):
         return None

@@ -15,6 +15,8 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
+from delegraph.aot.graph.schema_binding import named_arguments
+
 __all__ = ["add_constant", "module_path", "name_constants", "owner_of", "parameter_name", "register"]
 
 
@@ -82,14 +84,9 @@ def _weight_of(node: Node) -> tuple[str, str] | None:
     if not isinstance(node.target, OpOverload) or not node.target.name().startswith("quantized_decomposed::dequantize"):
         return None
     for user in node.users:
-        if user.meta.get("nn_module_stack") and isinstance(user.target, OpOverload):
-            parameters = (argument.name for argument in user.target._schema.arguments)
-            arguments = {**dict(zip(parameters, user.args, strict=False)), **user.kwargs}
-            parameter = next(
-                (name for name, value in arguments.items() if value is node and name in ("weight", "bias")), None
-            )
-            if parameter is not None:
-                return module_path(user), parameter
+        read_as = next((name for name, value in named_arguments(user).items() if value is node), None)
+        if user.meta.get("nn_module_stack") and read_as in ("weight", "bias"):
+            return module_path(user), read_as
     return None
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -128,7 +128,7 @@ def bags_of_rows(
     per_sample_weights: torch.Tensor | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
-) -> Any:
+) -> tuple[torch.Tensor, ...]:
     """`embedding_bag` of such a table: of the rows that the indices name, one after the other."""
     rows = gathered_rows(indices, stored, scales, zero_points, dtype)
     places = torch.arange(indices.shape[0], dtype=indices.dtype)
@@ -136,6 +136,7 @@ def bags_of_rows(
         padded = indices == padding_idx % stored.shape[0]
         rows, places = torch.cat([torch.zeros_like(rows[:1]), rows]), torch.where(padded, 0, places + 1)
         padding_idx = 0
-    return torch.ops.aten.embedding_bag.padding_idx(
+    bags: tuple[torch.Tensor, ...] = torch.ops.aten.embedding_bag.padding_idx(
         rows, places, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx
     )
+    return bags

@@ -7,7 +7,6 @@ because a module made from a program asserts them; the limits are the first prog
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import sympy
 import torch
@@ -70,14 +69,14 @@ def _drop_unread(module: GraphModule) -> None:
                 delattr(part.get_submodule(path), attribute)
 
 
-def flat_inputs(program: ExportedProgram, arguments: tuple[Sequence[Any], Mapping[str, Any]]) -> list[Any]:
+def flat_inputs(program: ExportedProgram, arguments: tuple[Sequence[object], Mapping[str, object]]) -> list[object]:
     """The leaves of the arguments of one call, in the order of the program's inputs."""
     args, kwargs = arguments
     order = program.call_spec.in_spec.child(1).context or ()
     return pytree.tree_leaves((tuple(args), {name: kwargs[name] for name in order}))
 
 
-def _dynamic_shapes(program: ExportedProgram, kwargs: Any) -> Any:
+def _dynamic_shapes(program: ExportedProgram, kwargs: Mapping[str, object]) -> tuple[object, ...] | None:
     """`dynamic_shapes` for `torch.export`: for every input, in order, the dims that are dynamic."""
     dims = [_dynamic_dims(value, program) for value in _input_values(program)]
     if not any(dims):
@@ -86,14 +85,14 @@ def _dynamic_shapes(program: ExportedProgram, kwargs: Any) -> Any:
     return (*args, *(by_name[name] for name in kwargs))
 
 
-def _dynamic_dims(value: Any, program: ExportedProgram) -> Any:
+def _dynamic_dims(value: object, program: ExportedProgram) -> object:
     if isinstance(value, torch.SymInt):
         return Dim.DYNAMIC
     dims = {d: size for d, size in enumerate(_sizes(value)) if isinstance(size, torch.SymInt)}
     return {d: _dim(_limits(size, program)) for d, size in dims.items()} or None
 
 
-def _dim(limits: ValueRanges[sympy.Expr]) -> Any:
+def _dim(limits: ValueRanges[sympy.Expr]) -> object:
     lower, upper = limits.lower, limits.upper
     return Dim.DYNAMIC(
         min=int(lower) if isinstance(lower, sympy.Integer) else None,
@@ -101,14 +100,14 @@ def _dim(limits: ValueRanges[sympy.Expr]) -> Any:
     )
 
 
-def _limits(size: torch.SymInt, program: ExportedProgram) -> ValueRanges[Any]:
+def _limits(size: torch.SymInt, program: ExportedProgram) -> ValueRanges[sympy.Expr]:
     expression = size.node.expr
     known = program.range_constraints.get(expression)
-    limits: ValueRanges[Any] = size.node.shape_env.bound_sympy(expression) if known is None else known
+    limits: ValueRanges[sympy.Expr] = size.node.shape_env.bound_sympy(expression) if known is None else known
     return limits
 
 
-def _input_values(program: ExportedProgram) -> Iterator[Any]:
+def _input_values(program: ExportedProgram) -> Iterator[object]:
     """The user's inputs, as they stand in the graph."""
     values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
     for spec in program.graph_signature.input_specs:
@@ -116,6 +115,6 @@ def _input_values(program: ExportedProgram) -> Iterator[Any]:
             yield values[spec.arg.name]
 
 
-def _sizes(value: Any) -> tuple[Any, ...]:
+def _sizes(value: object) -> tuple[object, ...]:
     """The sizes of a tensor; of a number, itself."""
     return tuple(value.shape) if isinstance(value, torch.Tensor) else (value,)
