@@ -22,7 +22,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 )
 from delegraph.runtime.numpy_kernels.shapes import check_rank, check_shape
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 from ..reductions.norms import norm
 from .indices import check_range
 from .scattering import reduce_at
@@ -227,13 +227,12 @@ def embedding_dense_backward(
     With `scale_grad_by_freq` a row is divided by how often its index occurs.
     """
     check_index(indices, "indices")
-    check_result(grad_output.dtype, out)
     if grad_output.ndim != indices.ndim + 1 or grad_output.shape[:-1] != indices.shape:
         raise InvalidArgument(
             f"argument 'grad_output' {grad_output.shape} has no row for each of 'indices' {indices.shape}"
         )
     width = grad_output.shape[-1]
-    out = context.resize(out, (num_weights, width))
+    out = prepare_out(context, out, grad_output.dtype, (num_weights, width))
     sums = contiguous_staging_buffer(context, out, compute_type(grad_output.dtype))
 
     def function() -> None:

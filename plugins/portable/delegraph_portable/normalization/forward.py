@@ -12,10 +12,10 @@ from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import contiguous_staging_buffer, function_call, staged_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, when_constant
-from delegraph.runtime.numpy_kernels.promotion import DType, check_floating, check_result, compute_type
+from delegraph.runtime.numpy_kernels.promotion import DType, check_floating, compute_type
 from delegraph.runtime.numpy_kernels.shapes import Shape, check_shape
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 
 # ---- parameters -------------------------------------------------------------------------------------
 
@@ -85,8 +85,7 @@ def _prepare_batch_norm(context: Context, input: Array, statistics: Sequence[Arr
         raise InvalidArgument(f"argument 'input' must have at least 2 dimensions, but has shape {input.shape}")
     names = ("weight", "bias", "running_mean", "running_var")
     _check_parameters(input, (input.shape[1],), **dict(zip(names, statistics, strict=False)))
-    check_result(input.dtype, out)
-    return context.resize(out, input.shape)
+    return prepare_out(context, out, input.dtype, input.shape)
 
 
 def _scale_and_shift_call(
