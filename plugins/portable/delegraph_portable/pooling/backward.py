@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -53,34 +54,18 @@ def _scatter(rank: int, context: Context, grad_output: Array, self: Array, indic
     return call
 
 
-def _max_pool_backward(
-    rank: int,
-    context: Context,
-    grad_output: Array,
-    self: Array,
-    kernel_size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    ceil_mode: bool,
-    indices: Array,
-    grad_input: Array,
-) -> BoundCall:
-    w = windows(rank, self, kernel_size, stride, padding, dilation, ceil_mode)
+def _max_pool_backward(rank: int, context: Context, grad_output: Array, self: Array, *arguments: Any) -> BoundCall:
+    *window, indices, grad_input = arguments
+    w = windows(rank, self, *window)
     check_shape(grad_output, (*self.shape[:-rank], *w.output), "grad_output")
     return _scatter(rank, context, grad_output, self, indices, grad_input)
 
 
 def _fractional_max_pool_backward(
-    rank: int,
-    context: Context,
-    grad_output: Array,
-    self: Array,
-    kernel_size: Sizes,
-    output_size: Sizes,
-    indices: Array,
-    grad_input: Array,
+    rank: int, context: Context, grad_output: Array, self: Array, *arguments: Any
 ) -> BoundCall:
+    """The indices say all; the sizes of windows and output stand before them."""
+    _, _, indices, grad_input = arguments
     return _scatter(rank, context, grad_output, self, indices, grad_input)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -196,14 +196,7 @@ kernel("aten::avg_pool3d.out")(partial(_avg_pool, 3))
 
 
 @kernel("aten::avg_pool1d.out")
-def avg_pool1d(
-    context: Context,
-    self: Array,
-    kernel_size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    out: Array,
-) -> BoundCall:
-    return _avg_pool(1, context, self, kernel_size, stride, padding, ceil_mode, count_include_pad, None, out)
+def avg_pool1d(context: Context, self: Array, *window_and_out: Any) -> BoundCall:
+    """As of more dims, which have a divisor in front of `out`."""
+    *window, out = window_and_out
+    return _avg_pool(1, context, self, *window, None, out)
