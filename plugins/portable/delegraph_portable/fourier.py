@@ -11,10 +11,10 @@ from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import copy_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
-from delegraph.runtime.numpy_kernels.promotion import check_floating, check_one_of, check_result, is_complex
+from delegraph.runtime.numpy_kernels.promotion import check_floating, check_one_of, is_complex
 from delegraph.runtime.numpy_kernels.shapes import wrap_dims
 
-from .library import kernel
+from .library import kernel, prepare_out
 
 Norm = Literal["backward", "ortho", "forward"]
 
@@ -63,8 +63,7 @@ def fft_complex(
     if not is_complex(self.dtype):
         raise InvalidType(f"argument 'self' must be complex, but is {self.dtype}")
     if not dim:
-        check_result(self.dtype, out)
-        return copy_call(context.resize(out, self.shape), self)
+        return copy_call(prepare_out(context, out, self.dtype, self.shape), self)
     axes = _check(self, dim, normalization, out)
     out = context.resize(out, self.shape)
     transform, norms = (np.fft.fftn, _FORWARD_NORMS) if forward else (np.fft.ifftn, _INVERSE_NORMS)

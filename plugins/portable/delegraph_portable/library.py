@@ -5,10 +5,31 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from delegraph.interfaces import KernelLibrary
-from delegraph.runtime.numpy_kernels.prepared import content_dependent_kernel, prepared_kernel
+import numpy as np
+
+from delegraph.interfaces import KernelContext, KernelLibrary
+from delegraph.runtime.numpy_kernels.prepared import (
+    Array,
+    Context,
+    Scalar,
+    content_dependent_kernel,
+    prepared_kernel,
+)
+from delegraph.runtime.numpy_kernels.promotion import DType, check_result
+from delegraph.runtime.numpy_kernels.shapes import Shape, broadcast
 
 library: Final = KernelLibrary("portable")
 
 kernel: Final = partial(prepared_kernel, library)
 data_dependent: Final = partial(content_dependent_kernel, library)
+
+
+def prepare_out(context: Context | KernelContext, out: Array, dtype: DType, shape: Shape, name: str = "out") -> Array:
+    """`out` in `shape`, for a result of `dtype`. Raises `InvalidType` if that may not be cast to the dtype of `out`."""
+    check_result(dtype, out, name)
+    return context.resize(out, shape)
+
+
+def broadcast_out(context: Context, out: Array, dtype: DType, *operands: Array | Scalar) -> Array:
+    """As `prepare_out`, in the shape to which `operands` broadcast."""
+    return prepare_out(context, out, dtype, broadcast(*map(np.shape, operands)))

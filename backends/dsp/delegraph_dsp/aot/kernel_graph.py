@@ -30,7 +30,7 @@ from delegraph.aot.authoring import (
 from delegraph_dsp.aot.kernel_calls import KernelCall, Use, Value, View
 from delegraph_dsp.program import Operator
 
-__all__ = ["CODE_DTYPES", "MOVES", "TABLE", "KernelGraph", "Unsupported", "is_move"]
+__all__ = ["CODE_DTYPES", "MOVES", "TABLE", "KernelGraph", "Unsupported", "is_move", "shape_of"]
 
 TABLE: Final = ConverterTable("the DSP")
 """Filled by `converters/`: rows are `(graph, node, *schema arguments) -> View`, and raise `Unsupported`."""
@@ -265,6 +265,11 @@ MOVES: Final[set[Any]] = set()
 def is_move(node: Node) -> bool:
     """Whether `node` only moves elements of its first argument."""
     return node.target in MOVES or operator_name(node) in MOVES
+
+
+def shape_of(node: Node) -> tuple[int, ...]:
+    """The shape of a node's result."""
+    return tuple(node.meta["val"].shape)
 
 
 # ---- activations behind an operator -------------------------------------------------------------------------------

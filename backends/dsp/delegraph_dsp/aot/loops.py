@@ -118,12 +118,9 @@ _ROOTS: Final = frozenset({"sqrt", "rsqrt", "reciprocal"})
 _BINARY: Final = {"add": "vaddf", "sub": "vaddf", "mul": "vmpyf", "maximum": "vmaxf", "minimum": "vmaxf"}
 
 
-def _copy(tile: Tile) -> Loops:
-    return [(_body(lambda w: w.store(1, w.load(0))), tile.vectors())]
-
-
-def _fill(tile: Tile) -> Loops:
-    return [(_body(lambda w: w.store(0, 0)), tile.vectors())]
+def _each(write: Callable[[Writer], None]) -> Callable[[Tile], Loops]:
+    """A body for each vector of the result."""
+    return lambda tile: [(_body(write), tile.vectors())]
 
 
 def _convert(tile: Tile) -> Loops:
@@ -156,10 +153,6 @@ def _binary(tile: Tile) -> Loops:
             w.store(2, result if function in _BINARY else w.op("vpack", result))
 
     return [(_body(write), tile.vectors_of(prod(tile.shapes[-1]), "float16"))]
-
-
-def _where(tile: Tile) -> Loops:
-    return [(_body(lambda w: w.store(3, w.op("vmux", w.load(0), w.load(1), w.load(2)))), tile.vectors())]
 
 
 def _table(tile: Tile) -> Loops:
@@ -387,10 +380,6 @@ def _gather(tile: Tile) -> Loops:
     return [(_body(lambda w: w.store(2, w.load(0))), index * tile.vectors_of(width, tile.dtypes[0]))]
 
 
-def _resize_nearest(tile: Tile) -> Loops:
-    return [(_body(lambda w: w.store(3, w.op("vgather", w.load(2)))), tile.vectors())]
-
-
 def _resize_linear(tile: Tile) -> Loops:
     """Rows first, then columns."""
     integer = tile.dtypes[0] != "float16"
@@ -410,13 +399,13 @@ def _resize_linear(tile: Tile) -> Loops:
 
 
 _LOOPS: Final[dict[str, Callable[[Tile], Loops]]] = {
-    "copy": _copy,
+    "copy": _each(lambda w: w.store(1, w.load(0))),
     "convert": _convert,
-    "fill": _fill,
+    "fill": _each(lambda w: w.store(0, 0)),
     "unary": _unary,
     "binary": _binary,
     "clamp": _clamp,
-    "where": _where,
+    "where": _each(lambda w: w.store(3, w.op("vmux", w.load(0), w.load(1), w.load(2)))),
     "table": _table,
     "add_int": _pointwise_int(2, True, "vaddw"),
     "mul_int": _pointwise_int(2, False, "vmpyw"),
@@ -431,7 +420,7 @@ _LOOPS: Final[dict[str, Callable[[Tile], Loops]]] = {
     "norm_int": _norm_int,
     "reduce": _reduce("vaddsf", 2),
     "reduce_int": _reduce("vaddw", 4),
-    "resize_nearest": _resize_nearest,
+    "resize_nearest": _each(lambda w: w.store(3, w.op("vgather", w.load(2)))),
     "resize_linear": _resize_linear,
     "resize_linear_int": _resize_linear,
     "gather": _gather,

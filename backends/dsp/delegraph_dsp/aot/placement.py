@@ -16,8 +16,8 @@ from typing import Final
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import Lifetime
 from delegraph_dsp.aot.boxes import box_nbytes, box_of
-from delegraph_dsp.aot.kernel_calls import KernelCall, Use, Value
-from delegraph_dsp.aot.tiling import ALIGNMENT, Block, choose_block, footprint, smallest_footprint
+from delegraph_dsp.aot.kernel_calls import KernelCall, Value
+from delegraph_dsp.aot.tiling import ALIGNMENT, Block, changes, choose_block, footprint, smallest_footprint
 from delegraph_dsp.device import Device
 from delegraph_dsp.program import nbytes_of
 from delegraph_machines.scratch import place
@@ -158,7 +158,7 @@ def _buffers(
         for index, use in enumerate(call.uses):
             if use.view.value not in staying:
                 # the next part is loaded into the second buffer while the kernel reads the first
-                for copy in range(2 if changes(use, call, block) else 1):
+                for copy in range(2 if changes(use, call, block.sizes) else 1):
                     nbytes = max(box_nbytes(use.view, box_of(use, tile)), 1)
                     first = number - (copy == 0 and (number, index) in ahead)
                     lifetimes.append(Lifetime(len(lifetimes), nbytes, first, number))
@@ -192,8 +192,3 @@ def _ahead(
             free[number - 1] -= nbytes
             ahead.add(owner)
     return ahead
-
-
-def changes(use: Use, call: KernelCall, block: Block) -> bool:
-    """Whether tiles have different parts of the operand."""
-    return any(axis is not None and block.sizes[axis] < call.space[axis] for axis in use.axes)

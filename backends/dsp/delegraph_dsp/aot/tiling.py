@@ -24,7 +24,7 @@ from delegraph_dsp.device import Device
 from delegraph_dsp.isa import Loop
 from delegraph_machines.memories import access_cycles
 
-__all__ = ["ALIGNMENT", "Block", "choose_block", "footprint", "launch_loops", "smallest_footprint"]
+__all__ = ["ALIGNMENT", "Block", "changes", "choose_block", "footprint", "launch_loops", "smallest_footprint"]
 
 ALIGNMENT: Final = 128
 """The alignment of buffers in the TCM: a vector."""
@@ -78,7 +78,7 @@ def footprint(call: KernelCall, sizes: Sequence[int], resident: Callable[[Value]
     total = 0
     for use in call.uses:
         if not resident(use.view.value):
-            buffers = 2 if _changes(use, call, sizes) else 1
+            buffers = 2 if changes(use, call, sizes) else 1
             total += buffers * -(-box_nbytes(use.view, box_of(use, tile)) // ALIGNMENT) * ALIGNMENT
     return total
 
@@ -142,7 +142,7 @@ def _tiles(call: KernelCall, sizes: Sequence[int]) -> int:
     return prod(ceil(whole / size) if size else 1 for whole, size in zip(call.space, sizes, strict=True))
 
 
-def _changes(use: Use, call: KernelCall, sizes: Sequence[int]) -> bool:
+def changes(use: Use, call: KernelCall, sizes: Sequence[int]) -> bool:
     """Whether tiles have different parts of the operand."""
     return any(axis is not None and sizes[axis] < call.space[axis] for axis in use.axes)
 
@@ -176,7 +176,7 @@ def _cycles(call: KernelCall, sizes: tuple[int, ...], resident: Callable[[Value]
         busy = sum(access_cycles(device.ddr, r.rows * r.row_nbytes, r.row_nbytes) for r in rows)
         if use is call.output:
             store = busy
-        elif _changes(use, call, sizes):
+        elif changes(use, call, sizes):
             load += busy * _reloads(use, call, sizes) / tiles
         else:
             once += busy

@@ -119,7 +119,7 @@ class Folding:
         regridded = replace(laid.tensor, name=self.name(node.name), scale=grid.scale, zero_point=grid.zero_point)
         # a reshape in place reads the input's bytes as they lie: no later reader may choose another order for it
         self._inputs.pop(laid.tensor, None)
-        self.add(ir.Reshape("reshape", (laid.tensor,), regridded, *_bounds(regridded)))
+        self.add(ir.Reshape("reshape", (laid.tensor,), regridded, *regridded.bounds))
         return replace(laid, tensor=regridded)
 
     def _constant(self, node: Node, grid: Grid) -> Laid:
@@ -133,6 +133,11 @@ class Folding:
     def image(self, node: Node, order: Order) -> ir.Tensor:
         """The integers of the dequantized operand `node`, in `order`."""
         return self.ordered(self.operand(node), order).tensor
+
+    def settled(self, node: Node) -> Laid:
+        """As `operand`, in the order in which it lies, which no later reader changes."""
+        laid = self.operand(node)
+        return self.ordered(laid, laid.order)
 
     def ordered(self, laid: Laid, order: Order) -> Laid:
         """`laid` with its dims in `order`, by an operator that moves them if any has to move. An input takes the order
@@ -158,9 +163,9 @@ class Folding:
             return target
         target = replace(source, name=self.name(source.name), shape=(n, h, w, c))
         if keeps_place(source.shape, moved):
-            self.add(ir.Reshape("reshape", (source,), target, *_bounds(target)))
+            self.add(ir.Reshape("reshape", (source,), target, *target.bounds))
         else:
-            self.add(ir.Transpose("transpose", (source,), target, *_bounds(target), moved))
+            self.add(ir.Transpose("transpose", (source,), target, *target.bounds, moved))
         return target
 
     def weight(self, node: Node) -> tuple[NDArray[Any], NDArray[np.float64]]:
@@ -216,6 +221,10 @@ class Folding:
         """A tensor between the operators of a call."""
         return ir.Tensor(self.name(f"{self._head.name}.{name}"), shape, np.dtype(dtype), scale, zero_point)
 
+    def part(self, name: str, shape: ir.Shape, like: ir.Tensor) -> ir.Tensor:
+        """As `between`, on the grid of `like`."""
+        return self.between(name, shape, like.dtype.type, like.scale, like.zero_point)
+
     def constant(self, name: str, content: NDArray[Any], scale: float = 1.0) -> ir.Tensor:
         """A constant of four dims."""
         n, h, w, c = content.shape
@@ -230,11 +239,6 @@ class Folding:
         """Append `operator`, which is part of the call that is being converted."""
         handles = () if self._call is None else _handles(self._call)
         self.operators.append(replace(operator, debug_handles=handles))
-
-
-def _bounds(tensor: ir.Tensor) -> tuple[int, int]:
-    bounds = np.iinfo(tensor.dtype)
-    return int(bounds.min), int(bounds.max)
 
 
 def _handles(call: QuantizedCall) -> tuple[int, ...]:

@@ -72,6 +72,12 @@ class Tensor:
         """The box of all elements."""
         return tuple((0, size) for size in self.shape)
 
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the largest integer of its dtype."""
+        limits = np.iinfo(self.dtype)
+        return int(limits.min), int(limits.max)
+
     def same_grid(self, other: Tensor) -> bool:
         """Whether equal integers of both stand for equal numbers."""
         return (self.scale, self.zero_point, self.dtype) == (other.scale, other.zero_point, other.dtype)

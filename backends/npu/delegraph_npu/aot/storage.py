@@ -133,11 +133,8 @@ class _Views:
         self.views[operator.output] = View(view.storage, view.offset, dense(operator.output))
 
     def _copy(self, operator: ir.Operator, source: ir.Tensor, target: ir.Tensor) -> None:
-        bounds = np.iinfo(source.dtype)
-        self.operators.append(
-            ir.Copy(operator.name, (source,), target, int(bounds.min), int(bounds.max),
-                    debug_handles=operator.debug_handles)
-        )  # fmt: skip
+        copy = ir.Copy(operator.name, (source,), target, *source.bounds, debug_handles=operator.debug_handles)
+        self.operators.append(copy)
 
     def _moved(self, operator: ir.Operator) -> View:
         view = self.view(operator.inputs[0])

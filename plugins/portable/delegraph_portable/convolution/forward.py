@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -59,25 +59,10 @@ def convolution(
 
 
 @kernel("aten::_convolution.out")
-def convolution_with_flags(
-    context: Context,
-    input: Array,
-    weight: Array,
-    bias: Array | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    benchmark: bool,
-    deterministic: bool,
-    cudnn_enabled: bool,
-    allow_tf32: bool,
-    out: Array,
-) -> BoundCall:
-    """`convolution`; the flags choose among a GPU's algorithms."""
-    return convolution(context, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out)
+def convolution_with_flags(context: Context, *arguments: Any) -> BoundCall:
+    """`convolution`; the four flags before `out` choose among a GPU's algorithms."""
+    *settings, _, _, _, _, out = arguments
+    return convolution(context, *settings, out)
 
 
 def products_call(context: Context, g: Geometry, transposed: bool, x: Array, weight: Array, y: Array) -> BoundCall:

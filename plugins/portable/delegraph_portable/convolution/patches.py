@@ -11,10 +11,10 @@ import numpy as np
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
-from delegraph.runtime.numpy_kernels.promotion import check_result, compute_type
+from delegraph.runtime.numpy_kernels.promotion import compute_type
 from delegraph.runtime.numpy_kernels.shapes import Shape, check_rank, per_dim, trailing
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 
 Pair = Sequence[int]
 
@@ -63,13 +63,12 @@ def im2col(
 ) -> BoundCall:
     """(*, C, H, W) -> (*, C * taps, patches): each column is a patch, zero outside of the image."""
     check_rank(self, (3, 4), "self")
-    check_result(self.dtype, out)
     if 0 in self.shape[-3:]:
         raise InvalidArgument(f"argument 'self' of shape {self.shape} has no pixels")
     patches = Patches(self.shape[-2:], kernel_size, dilation, padding, stride)
     *planes, channels = self.shape[:-2]
     taps, columns = math.prod(patches.kernel), math.prod(patches.counts)
-    out = context.resize(out, (*planes, channels * taps, columns))
+    out = prepare_out(context, out, self.dtype, (*planes, channels * taps, columns))
     padded = context.workspace((*planes, channels, *patches.padded), self.dtype)
     targets = _by_tap(out, (*planes, channels, taps, *patches.counts))
 
@@ -95,7 +94,6 @@ def col2im(
 ) -> BoundCall:
     """(*, C * taps, patches) -> (*, C, H, W): where patches overlap, their sum."""
     check_rank(self, (2, 3), "self")
-    check_result(self.dtype, out)
     patches = Patches(output_size, kernel_size, dilation, padding, stride)
     *planes, rows, columns = self.shape
     taps = math.prod(patches.kernel)
@@ -104,7 +102,7 @@ def col2im(
             f"argument 'self' of shape {self.shape} does not hold {patches.counts} patches of {taps} points each"
         )
     shape = (*planes, rows // taps)
-    out = context.resize(out, (*shape, *patches.size))
+    out = prepare_out(context, out, self.dtype, (*shape, *patches.size))
     total = context.workspace((*shape, *patches.padded), compute_type(self.dtype))
     terms = _by_tap(self, (*shape, taps, *patches.counts))
 

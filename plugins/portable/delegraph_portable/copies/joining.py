@@ -15,7 +15,7 @@ from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import check_result, result_type
 from delegraph.runtime.numpy_kernels.shapes import Shape, along, wrap_dim, wrap_dims
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 from .views import slice_along
 
 
@@ -35,7 +35,6 @@ def cat(context: Context, tensors: Sequence[Array], dim: int, out: Array) -> Bou
     """Along `dim`. Tensors of shape (0,) are ignored, as torch does for history's sake."""
     if not tensors:
         raise InvalidArgument("argument 'tensors' is empty")
-    check_result(result_type(*tensors), out)
     parts = [t for t in tensors if t.shape != (0,)] or list(tensors[:1])
     dim = wrap_dim(dim, parts[0].ndim)
     rests = {(*t.shape[:dim], *t.shape[dim + 1 :]) for t in parts}
@@ -44,7 +43,9 @@ def cat(context: Context, tensors: Sequence[Array], dim: int, out: Array) -> Bou
             f"argument 'tensors' has shapes {[t.shape for t in tensors]}, which do not join in dim {dim}"
         )
     ends = list(accumulate(t.shape[dim] for t in parts))
-    out = context.resize(out, (*parts[0].shape[:dim], ends[-1], *parts[0].shape[dim + 1 :]))
+    out = prepare_out(
+        context, out, result_type(*tensors), (*parts[0].shape[:dim], ends[-1], *parts[0].shape[dim + 1 :])
+    )
     if all(t.dtype == out.dtype for t in parts):
         return partial(np.concatenate, parts, dim, out)
     starts = [0, *ends]
@@ -57,10 +58,9 @@ def stack(context: Context, tensors: Sequence[Array], dim: int, out: Array) -> B
         raise InvalidArgument(
             f"argument 'tensors' must hold tensors of one shape, but has {[t.shape for t in tensors]}"
         )
-    check_result(result_type(*tensors), out)
     dim = wrap_dim(dim, tensors[0].ndim + 1)
     shape = tensors[0].shape
-    out = context.resize(out, (*shape[:dim], len(tensors), *shape[dim:]))
+    out = prepare_out(context, out, result_type(*tensors), (*shape[:dim], len(tensors), *shape[dim:]))
     return _all_of([copy_call(out[along(dim, i)], t) for i, t in enumerate(tensors)])
 
 
@@ -115,9 +115,8 @@ def repeat(context: Context, self: Array, repeats: Sequence[int], out: Array) ->
     leading = len(repeats) - self.ndim
     if leading < 0 or any(r < 0 for r in repeats):
         raise InvalidArgument(f"argument 'repeats' is {list(repeats)}, for a tensor of shape {self.shape}")
-    check_result(self.dtype, out)
     shape: Shape = (1,) * leading + self.shape
-    out = context.resize(out, tuple(n * r for n, r in zip(shape, repeats, strict=True)))
+    out = prepare_out(context, out, self.dtype, tuple(n * r for n, r in zip(shape, repeats, strict=True)))
     if out.size == 0:
         return _all_of([])
     # (r0, n0, r1, n1, …): the source broadcasts over the r's.
@@ -134,8 +133,7 @@ def roll(context: Context, self: Array, shifts: Sequence[int], dims: Sequence[in
     axes = wrap_dims(dims, self.ndim, "dims") if dims else None
     if len(shifts) != (len(axes) if axes else 1):
         raise InvalidArgument(f"arguments 'shifts' {list(shifts)} and 'dims' {list(dims)} must have one length")
-    check_result(self.dtype, out)
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, self.dtype, self.shape)
     moves = (tuple(shifts), axes) if axes and self.ndim else (shifts[0], None)
     return lambda: np.copyto(out, np.roll(self, *moves), casting="unsafe")
 
@@ -143,5 +141,4 @@ def roll(context: Context, self: Array, shifts: Sequence[int], dims: Sequence[in
 @kernel("aten::flip.out")
 def flip(context: Context, self: Array, dims: Sequence[int], out: Array) -> BoundCall:
     axes = wrap_dims(dims, self.ndim, "dims")
-    check_result(self.dtype, out)
-    return copy_call(context.resize(out, self.shape), np.flip(self, axes) if self.ndim else self)
+    return copy_call(prepare_out(context, out, self.dtype, self.shape), np.flip(self, axes) if self.ndim else self)

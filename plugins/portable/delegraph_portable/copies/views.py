@@ -13,10 +13,10 @@ from delegraph.interfaces import BoundCall
 from delegraph.program import ScalarType, numpy_dtype
 from delegraph.runtime.numpy_kernels.evaluate import copy_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
-from delegraph.runtime.numpy_kernels.promotion import check_result, is_complex, is_float8, real_type
+from delegraph.runtime.numpy_kernels.promotion import is_complex, is_float8, real_type
 from delegraph.runtime.numpy_kernels.shapes import along, broadcasts, full_shape, wrap_dim, wrap_dims
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 
 View = Callable[..., Array]
 
@@ -198,8 +198,7 @@ _VIEWS: Final[dict[str, View]] = {
 def _copy_view(view: View, context: Context, self: Array, *args: Any) -> BoundCall:
     *arguments, out = args
     source = view(self, *arguments)
-    check_result(source.dtype, out)
-    out = context.resize(out, source.shape)
+    out = prepare_out(context, out, source.dtype, source.shape)
     if source.size and not np.may_share_memory(source, self):
         # Strides that no NumPy view can express: `source` is a copy of the current content, so take it at each call.
         return lambda: np.copyto(out, view(self, *arguments), casting="unsafe")

@@ -21,13 +21,12 @@ from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import (
     check_floating,
     check_one_of,
-    check_result,
     check_same_dtype,
     compute_type,
 )
 from delegraph.runtime.numpy_kernels.shapes import Index, check_rank
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 from .interpolation import cubic_weights
 
 _BILINEAR, _NEAREST, _BICUBIC = range(3)
@@ -53,12 +52,11 @@ def _grid_sampler(
     check_rank(input, (rank + 2,), "input")
     check_floating(input, "input")
     check_same_dtype(grid, "grid", input, "input")
-    check_result(input.dtype, out)
     if grid.ndim != rank + 2 or grid.shape[0] != input.shape[0] or grid.shape[-1] != rank:
         raise InvalidArgument(f"argument 'grid' of shape {grid.shape} does not fit argument 'input' {input.shape}")
     if 0 in input.shape[1:]:
         raise InvalidArgument(f"argument 'input' of shape {input.shape} has nothing to sample")
-    out = context.resize(out, (*input.shape[:2], *grid.shape[1:-1]))
+    out = prepare_out(context, out, input.dtype, (*input.shape[:2], *grid.shape[1:-1]))
     function = partial(_SAMPLERS[interpolation_mode], _Folding(rank, padding_mode, align_corners))
     return function_call(context, function, (input, grid), out, compute_type(input.dtype))
 

@@ -12,10 +12,9 @@ from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import as_array
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
-from delegraph.runtime.numpy_kernels.promotion import check_result
 from delegraph.runtime.numpy_kernels.shapes import check_rank, trailing
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 
 Border = tuple[int, int]
 
@@ -39,8 +38,7 @@ def _padded_shape(self: Array, borders: Sequence[Border]) -> tuple[int, ...]:
 def constant_pad(context: Context, self: Array, pad: Sequence[int], value: Scalar, out: Array) -> BoundCall:
     """A negative border cuts off."""
     borders = _borders(pad, self.ndim, "pad")
-    check_result(self.dtype, out)
-    out = context.resize(out, _padded_shape(self, borders))
+    out = prepare_out(context, out, self.dtype, _padded_shape(self, borders))
     target = out[tuple(slice(max(b, 0), n - max(a, 0)) for n, (b, a) in zip(out.shape, borders, strict=True))]
     source = self[tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(self.shape, borders, strict=True))]
     filler = as_array(value, out.dtype)
@@ -83,11 +81,10 @@ def _repeat_edges(
     if len(padding) != 2 * dims:
         raise InvalidArgument(f"argument 'padding' must have {2 * dims} values, but is {list(padding)}")
     borders = _borders(padding, self.ndim, "padding")
-    check_result(self.dtype, out)
     shape = _padded_shape(self, borders)
     if 0 in self.shape[-dims - 1 :] or 0 in shape[-dims:]:
         raise InvalidArgument(f"argument 'self' of shape {self.shape} cannot have the borders {borders}")
-    out = context.resize(out, shape)
+    out = prepare_out(context, out, self.dtype, shape)
     places = np.ix_(*(source(n, *border) for n, border in zip(self.shape[-dims:], borders[-dims:], strict=True)))
     return lambda: np.copyto(out, self[trailing(places)], casting="unsafe")
 

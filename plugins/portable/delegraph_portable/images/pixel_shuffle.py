@@ -9,9 +9,8 @@ import numpy as np
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
-from delegraph.runtime.numpy_kernels.promotion import check_result
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 
 
 @kernel("aten::pixel_shuffle.out")
@@ -20,9 +19,8 @@ def pixel_shuffle(context: Context, self: Array, upscale_factor: int, out: Array
     r = upscale_factor
     if self.ndim < 3 or r < 1 or self.shape[-3] % (r * r):
         raise InvalidArgument(f"argument 'self' of shape {self.shape} cannot be shuffled by {r}")
-    check_result(self.dtype, out)
     *batch, c, h, w = self.shape
-    out = context.resize(out, (*batch, c // (r * r), h * r, w * r))
+    out = prepare_out(context, out, self.dtype, (*batch, c // (r * r), h * r, w * r))
     n = math.prod(batch)
     order = (0, 1, 4, 2, 5, 3)
     return lambda: np.copyto(
@@ -38,9 +36,8 @@ def pixel_unshuffle(context: Context, self: Array, downscale_factor: int, out: A
     r = downscale_factor
     if self.ndim < 3 or r < 1 or self.shape[-2] % r or self.shape[-1] % r:
         raise InvalidArgument(f"argument 'self' of shape {self.shape} cannot be unshuffled by {r}")
-    check_result(self.dtype, out)
     *batch, c, h, w = self.shape
-    out = context.resize(out, (*batch, c * r * r, h // r, w // r))
+    out = prepare_out(context, out, self.dtype, (*batch, c * r * r, h // r, w // r))
     n = math.prod(batch)
     order = (0, 1, 3, 5, 2, 4)
     return lambda: np.copyto(

@@ -16,7 +16,6 @@ from delegraph.runtime.numpy_kernels.promotion import (
     FLOAT64,
     INT64,
     DType,
-    check_result,
     check_same_dtype,
     compute_type,
     float_type,
@@ -24,7 +23,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 )
 from delegraph.runtime.numpy_kernels.shapes import Shape, check_rank, per_dim, trailing
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 from .interpolation import (
     CUBIC,
     LANCZOS,
@@ -79,8 +78,7 @@ def _nearest_call(
     out: Array,
 ) -> BoundCall:
     size = _output_size(len(factors), input, output_size)
-    check_result(input.dtype, out)
-    out = context.resize(out, (*input.shape[:2], *size))
+    out = prepare_out(context, out, input.dtype, (*input.shape[:2], *size))
     resizes = map(Resize, input.shape[2:], size, factors)
     places = trailing(np.ix_(*map(places_of, resizes)))
     return lambda: np.copyto(out, input[places], casting="unsafe")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -15,14 +16,13 @@ from delegraph.runtime.numpy_kernels.promotion import (
     check_floating,
     check_index,
     check_kind,
-    check_result,
     check_same_dtype,
     compute_type,
     real_type,
 )
 from delegraph.runtime.numpy_kernels.shapes import check_rank, check_shape
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 from ..reductions.norms import norm
 from .indices import check_range
 from .scattering import reduce_at
@@ -81,16 +81,35 @@ def _bags(
     return _Bags(weight, indices, offsets, mode, per_sample_weights, offsets.size - include_last_offset, padding_idx)
 
 
-def _embedding_bag_call(
-    context: Context, bags: _Bags, sizes: int, outs: tuple[Array, Array, Array, Array]
+def _embedding_bag(
+    forward_only: bool,
+    context: Context,
+    weight: Array,
+    indices: Array,
+    offsets: Array,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Array | None,
+    include_last_offset: bool,
+    padding_idx: int,
+    out: Array,
+    offset2bag: Array,
+    bag_size: Array,
+    max_indices: Array,
 ) -> BoundCall:
-    """`sizes`: the elements of bag_size, of which those beyond the bags are 0."""
-    check_result(bags.weight.dtype, outs[0])
-    bag_shape = (bags.count, bags.weight.shape[1])
-    out = context.resize(outs[0], bag_shape)
-    offset2bag = context.resize(outs[1], bags.indices.shape if bags.leaves_trace else (0,))
-    bag_size = context.resize(outs[2], (sizes,))
-    max_indices = context.resize(outs[3], bag_shape if bags.mode == _MAX else (bags.count,))
+    """Rows of weight (n, d) by indices (m,), in bags that begin at offsets (b,) -> (b, d); the bag of each index, the
+    size of each bag (of sums 0), and the indices of the maxima.
+
+    `forward_only`: the sizes have an element for each offset, as torch plans them, and those beyond the bags are 0.
+    (Eager torch shapes the outputs that inference does not use differently, and not alike in all modes.)
+    """
+    bags = _bags(weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding_idx)
+    bag_shape = (bags.count, weight.shape[1])
+    out = prepare_out(context, out, weight.dtype, bag_shape)
+    offset2bag = context.resize(offset2bag, indices.shape if bags.leaves_trace else (0,))
+    bag_size = context.resize(bag_size, (offsets.size if forward_only else bags.count,))
+    max_indices = context.resize(max_indices, bag_shape if mode == _MAX else (bags.count,))
 
     def call() -> None:
         lengths = _lengths(bags)
@@ -164,52 +183,8 @@ def _maxima(rows: Array, lengths: Array) -> tuple[Array, Array]:
 _REDUCTIONS: Final = (_sums, _means, _maxima)
 
 
-@kernel("aten::_embedding_bag.out")
-def embedding_bag(
-    context: Context,
-    weight: Array,
-    indices: Array,
-    offsets: Array,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    per_sample_weights: Array | None,
-    include_last_offset: bool,
-    padding_idx: int,
-    out0: Array,
-    out1: Array,
-    out2: Array,
-    out3: Array,
-) -> BoundCall:
-    """Rows of weight (n, d) by indices (m,), in bags that begin at offsets (b,) -> (b, d); the bag of each index, the
-    size of each bag (of sums 0), and the indices of the maxima."""
-    bags = _bags(weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding_idx)
-    return _embedding_bag_call(context, bags, bags.count, (out0, out1, out2, out3))
-
-
-@kernel("aten::_embedding_bag_forward_only.out")
-def embedding_bag_forward_only(
-    context: Context,
-    weight: Array,
-    indices: Array,
-    offsets: Array,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    per_sample_weights: Array | None,
-    include_last_offset: bool,
-    padding_idx: int,
-    out0: Array,
-    out1: Array,
-    out2: Array,
-    out3: Array,
-) -> BoundCall:
-    """The sizes have an element for each offset here, as torch plans them.
-
-    (Eager torch shapes the outputs that inference does not use differently, and not alike in all modes.)
-    """
-    bags = _bags(weight, indices, offsets, mode, per_sample_weights, include_last_offset, padding_idx)
-    return _embedding_bag_call(context, bags, offsets.size, (out0, out1, out2, out3))
+kernel("aten::_embedding_bag.out")(partial(_embedding_bag, False))
+kernel("aten::_embedding_bag_forward_only.out")(partial(_embedding_bag, True))
 
 
 @kernel("aten::embedding_dense_backward.out")
@@ -227,13 +202,12 @@ def embedding_dense_backward(
     With `scale_grad_by_freq` a row is divided by how often its index occurs.
     """
     check_index(indices, "indices")
-    check_result(grad_output.dtype, out)
     if grad_output.ndim != indices.ndim + 1 or grad_output.shape[:-1] != indices.shape:
         raise InvalidArgument(
             f"argument 'grad_output' {grad_output.shape} has no row for each of 'indices' {indices.shape}"
         )
     width = grad_output.shape[-1]
-    out = context.resize(out, (num_weights, width))
+    out = prepare_out(context, out, grad_output.dtype, (num_weights, width))
     sums = contiguous_staging_buffer(context, out, compute_type(grad_output.dtype))
 
     def function() -> None:

@@ -9,10 +9,10 @@ import numpy as np
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall, KernelContext
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
-from delegraph.runtime.numpy_kernels.promotion import check_index, check_result, check_same_dtype
+from delegraph.runtime.numpy_kernels.promotion import check_index, check_same_dtype
 from delegraph.runtime.numpy_kernels.shapes import broadcast, check_rank, wrap_dim
 
-from ..library import data_dependent, kernel
+from ..library import data_dependent, kernel, prepare_out
 from .indices import (
     Indices,
     check_elementwise_index,
@@ -67,9 +67,8 @@ def _take(source: Array, index: Array, axis: int, name: str, out: Array) -> None
 @kernel("aten::gather.out")
 def gather(context: Context, self: Array, dim: int, index: Array, sparse_grad: bool, out: Array) -> BoundCall:
     """out[i][j][k] = self[index[i][j][k]][j][k] for dim 0."""
-    check_result(self.dtype, out)
     axis = check_elementwise_index(self, dim, index, None)
-    out = context.resize(out, index.shape)
+    out = prepare_out(context, out, self.dtype, index.shape)
     source, chosen, result = np.atleast_1d(self), np.atleast_1d(index), np.atleast_1d(out)
     if chosen.size == 0:
         return lambda: None
@@ -91,9 +90,8 @@ def gather(context: Context, self: Array, dim: int, index: Array, sparse_grad: b
 @data_dependent("aten::index.Tensor_out")
 def index_tensor(context: KernelContext, self: Array, indices: Indices, out: Array) -> None:
     """self[indices], where None takes a whole dim; bool and uint8 tensors are masks."""
-    check_result(self.dtype, out)
     expanded = expand_masks(self, indices)
-    out = context.resize(out, index_shape(self, expanded))
+    out = prepare_out(context, out, self.dtype, index_shape(self, expanded))
     np.copyto(out, self[numpy_index(self, expanded)], casting="unsafe")
 
 
@@ -103,10 +101,9 @@ def index_tensor(context: KernelContext, self: Array, indices: Indices, out: Arr
 @data_dependent("aten::masked_select.out")
 def masked_select(context: KernelContext, self: Array, mask: Array, out: Array) -> None:
     check_mask(mask)
-    check_result(self.dtype, out)
     shape = broadcast(self.shape, mask.shape)
     chosen = np.broadcast_to(self, shape)[np.broadcast_to(mask, shape)]
-    np.copyto(context.resize(out, chosen.shape), chosen, casting="unsafe")
+    np.copyto(prepare_out(context, out, self.dtype, chosen.shape), chosen, casting="unsafe")
 
 
 def _nonzero(self: Array) -> Array:

@@ -15,12 +15,11 @@ from delegraph.runtime.numpy_kernels.promotion import (
     check_floating,
     check_index,
     check_one_of,
-    check_result,
     compute_type,
 )
 from delegraph.runtime.numpy_kernels.shapes import wrap_dim
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 
 _REDUCTIONS: Final[dict[str, tuple[np.ufunc, float]]] = {
     "sum": (np.add, 0),
@@ -76,9 +75,8 @@ def segment_reduce(
         raise InvalidArgument(
             f"argument {name!r} of shape {bounds.shape} does not fit 'data' of shape {data.shape} on axis {axis}"
         )
-    check_result(data.dtype, out)
     segments = bounds.shape[-1] - (offsets is not None)
-    out = context.resize(out, (*data.shape[:axis], segments, *data.shape[axis + 1 :]))
+    out = prepare_out(context, out, data.dtype, (*data.shape[:axis], segments, *data.shape[axis + 1 :]))
     source = staging_buffer(context, data, compute_type(data.dtype))
 
     def function() -> None:

@@ -12,11 +12,11 @@ from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import begin_call, copy_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
-from delegraph.runtime.numpy_kernels.promotion import check_index, check_result, check_same_dtype, compute_type
-from delegraph.runtime.numpy_kernels.shapes import broadcast, check_broadcasts, check_shape
+from delegraph.runtime.numpy_kernels.promotion import check_index, check_same_dtype, compute_type
+from delegraph.runtime.numpy_kernels.shapes import check_broadcasts, check_shape
 
 from ..copies.views import as_strided, diagonal, select, slice_along
-from ..library import kernel
+from ..library import broadcast_out, kernel, prepare_out
 from .indices import Indices, check_mask, check_range, expand_masks, flat_places, index_shape, numpy_index
 from .scattering import reduce_at
 
@@ -91,8 +91,7 @@ def masked_scatter(context: Context, self: Array, mask: Array, source: Array, ou
     """`self` with its masked places filled by `source`'s elements in order."""
     check_mask(mask)
     check_same_dtype(source, "source", self, "self")
-    check_result(self.dtype, out)
-    out = context.resize(out, broadcast(self.shape, mask.shape))
+    out = broadcast_out(context, out, self.dtype, self, mask)
 
     def call() -> None:
         places = np.broadcast_to(mask, out.shape)
@@ -119,9 +118,8 @@ _VIEWS: Final[dict[str, View]] = {
 def _overwrite(view: View, context: Context, self: Array, src: Array, *args: Any) -> BoundCall:
     """`self` with `src` in the place of a view of it."""
     *arguments, out = args
-    check_result(self.dtype, out)
     check_shape(src, view(self, *arguments).shape, "src")
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, self.dtype, self.shape)
     part = view(out, *arguments)
     part.flags.writeable = True  # NumPy's diagonals are not
     begin, overwrite = begin_call(out, self), copy_call(part, src)
@@ -148,9 +146,8 @@ def as_strided_scatter(
     out: Array,
 ) -> BoundCall:
     """`self` with `src` in the place of a view of its memory, in the order in which it is laid out."""
-    check_result(self.dtype, out)
     check_shape(src, tuple(size), "src")
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, self.dtype, self.shape)
     order = np.argsort([-s for s in self.strides], kind="stable")
     laid_out = self.transpose(order)
     storage = context.workspace(laid_out.shape, self.dtype)

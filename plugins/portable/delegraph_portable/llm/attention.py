@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -59,17 +60,13 @@ def sdpa_with_kv_cache(
     value_cache: Array,
     start_pos: int,
     seq_len: int,
-    attn_mask: Array | None,
-    drpout_p: float,
-    is_causal: bool,
-    scale: float | None,
-    out: Array,
+    *how_and_out: Any,
 ) -> BoundCall:
     """`update_cache` with `key` and `value`, then `custom_sdpa` over the caches; `seq_len` is the rows' number."""
     of_keys, of_values = rows_written(key, key_cache, start_pos), rows_written(value, value_cache, start_pos)
     if query.ndim == 4 and seq_len != query.shape[1]:
         raise InvalidArgument(f"argument 'seq_len' is {seq_len}, and 'query' has {query.shape[1]} rows")
-    attend = custom_sdpa(context, query, key_cache, value_cache, start_pos, attn_mask, drpout_p, is_causal, scale, out)
+    attend = custom_sdpa(context, query, key_cache, value_cache, start_pos, *how_and_out)
 
     def call() -> None:
         of_keys[...] = key

@@ -15,13 +15,12 @@ from delegraph.runtime.numpy_kernels.promotion import (
     DType,
     check_floating,
     check_one_of,
-    check_result,
     check_same_dtype,
     compute_type,
 )
 from delegraph.runtime.numpy_kernels.shapes import Shape, check_rank, check_shape
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 from ..pointwise.activations import gelu, relu
 
 _ATTENTION_MASK, _PADDING_MASK, _FULL_MASK = range(3)
@@ -127,12 +126,11 @@ def multi_head_attention(
     for array, name in ((key, "key"), (value, "value")):
         check_same_dtype(array, name, query, "query")
         check_shape(array, query.shape, name)
-    check_result(query.dtype, out0, "out0")
-    out0 = context.resize(out0, query.shape)
+    out0 = prepare_out(context, out0, query.dtype, query.shape, "out0")
     n, t, _ = query.shape
     if need_weights:
-        check_result(query.dtype, out1, "out1")
-        out1 = context.resize(out1, (n, t, t) if average_attn_weights else (n, num_head, t, t))
+        shape = (n, t, t) if average_attn_weights else (n, num_head, t, t)
+        out1 = prepare_out(context, out1, query.dtype, shape, "out1")
     compute = compute_type(query.dtype)
 
     def call() -> None:
@@ -201,8 +199,7 @@ def transformer_encoder_layer(
     ):
         check_same_dtype(array, what, src, "src")
         check_shape(array, shape, what)
-    check_result(src.dtype, out)
-    out = context.resize(out, src.shape)
+    out = prepare_out(context, out, src.dtype, src.shape)
     compute = compute_type(src.dtype)
     norms = _LayerNorm(norm_weight_1, norm_bias_1, eps), _LayerNorm(norm_weight_2, norm_bias_2, eps)
     hidden_layer = context.workspace((*src.shape[:-1], hidden), compute)

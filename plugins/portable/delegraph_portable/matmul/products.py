@@ -15,7 +15,6 @@ from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import (
     FLOAT32,
     FLOAT64,
-    check_result,
     check_same_dtype,
     check_same_kind,
     compute_type,
@@ -23,7 +22,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 )
 from delegraph.runtime.numpy_kernels.shapes import Shape, check_broadcasts, check_rank
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 from ..pointwise.activations import gelu, relu
 
 
@@ -245,8 +244,7 @@ def linear(context: Context, input: Array, weight: Array, bias: Array | None, ou
     check_same_dtype(weight, "weight", input, "input")
     if input.ndim == 0 or input.shape[-1] != weight.shape[1]:
         raise InvalidArgument(f"arguments 'input' {input.shape} and 'weight' {weight.shape} cannot be multiplied")
-    check_result(input.dtype, out)
-    out = context.resize(out, (*input.shape[:-1], weight.shape[0]))
+    out = prepare_out(context, out, input.dtype, (*input.shape[:-1], weight.shape[0]))
     compute = compute_type(input.dtype)
     rows, result = _as_matrices(input, out)
     if bias is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +13,10 @@ from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import contiguous_staging_buffer, function_call, staged_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, when_constant
-from delegraph.runtime.numpy_kernels.promotion import DType, check_floating, check_result, compute_type
+from delegraph.runtime.numpy_kernels.promotion import DType, check_floating, compute_type
 from delegraph.runtime.numpy_kernels.shapes import Shape, check_shape
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 
 # ---- parameters -------------------------------------------------------------------------------------
 
@@ -57,27 +58,13 @@ def batch_norm_inference(
 
 
 @kernel("aten::_batch_norm_no_update.out")
-def batch_norm_no_update(
-    context: Context,
-    input: Array,
-    weight: Array | None,
-    bias: Array | None,
-    running_mean: Array | None,
-    running_var: Array | None,
-    momentum: float,
-    eps: float,
-    out0: Array,
-    out1: Array,
-    out2: Array,
-    out3: Array,
-) -> BoundCall:
-    """As for inference; `out3`, which backward passes keep things in, is empty too."""
-    if running_mean is None or running_var is None:
+def batch_norm_no_update(context: Context, *arguments: Any) -> BoundCall:
+    """As for inference; the last output, which backward passes keep things in, is empty too."""
+    *of_inference, out3 = arguments
+    if any(statistic is None for statistic in arguments[3:5]):
         raise InvalidArgument("arguments 'running_mean' and 'running_var' must be given: the batch's own are not taken")
     context.resize(out3, (0,))
-    return batch_norm_inference(
-        context, input, weight, bias, running_mean, running_var, momentum, eps, out0, out1, out2
-    )
+    return batch_norm_inference(context, *of_inference)
 
 
 def _prepare_batch_norm(context: Context, input: Array, statistics: Sequence[Array | None], out: Array) -> Array:
@@ -85,8 +72,7 @@ def _prepare_batch_norm(context: Context, input: Array, statistics: Sequence[Arr
         raise InvalidArgument(f"argument 'input' must have at least 2 dimensions, but has shape {input.shape}")
     names = ("weight", "bias", "running_mean", "running_var")
     _check_parameters(input, (input.shape[1],), **dict(zip(names, statistics, strict=False)))
-    check_result(input.dtype, out)
-    return context.resize(out, input.shape)
+    return prepare_out(context, out, input.dtype, input.shape)
 
 
 def _scale_and_shift_call(
@@ -134,19 +120,12 @@ def batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-    out: Array,
-    save_mean: Array,
-    save_invstd: Array,
+    *outs: Array,
 ) -> BoundCall:
     """Normalizes by the batch's own statistics if `training`, which then also move the running ones."""
     if not training:
-        return batch_norm_inference(
-            context, input, weight, bias, running_mean, running_var, momentum, eps, out, save_mean, save_invstd
-        )
-    out = _prepare_batch_norm(context, input, (weight, bias, running_mean, running_var), out)
-    save_mean = context.resize(save_mean, (input.shape[1],))
-    save_invstd = context.resize(save_invstd, (input.shape[1],))
-    return partial(_train, input, weight, bias, (running_mean, running_var), momentum, eps, out, save_mean, save_invstd)
+        return batch_norm_inference(context, input, weight, bias, running_mean, running_var, momentum, eps, *outs)
+    return _train_call(context, input, (weight, bias, running_mean, running_var), momentum, eps, *outs)
 
 
 @kernel("aten::_native_batch_norm_legit.no_stats_out")
@@ -156,23 +135,32 @@ def batch_norm_no_stats(
     weight: Array | None,
     bias: Array | None,
     training: bool,
+    *momentum_eps_and_outs: Any,
+) -> BoundCall:
+    return _train_call(context, input, (weight, bias), *momentum_eps_and_outs)
+
+
+def _train_call(
+    context: Context,
+    input: Array,
+    statistics: Sequence[Array | None],
     momentum: float,
     eps: float,
     out: Array,
     save_mean: Array,
     save_invstd: Array,
 ) -> BoundCall:
-    out = _prepare_batch_norm(context, input, (weight, bias), out)
-    save_mean = context.resize(save_mean, (input.shape[1],))
-    save_invstd = context.resize(save_invstd, (input.shape[1],))
-    return partial(_train, input, weight, bias, None, momentum, eps, out, save_mean, save_invstd)
+    out = _prepare_batch_norm(context, input, statistics, out)
+    saved = (context.resize(array, (input.shape[1],)) for array in (save_mean, save_invstd))
+    weight, bias, *running = statistics
+    return partial(_train, input, weight, bias, running, momentum, eps, out, *saved)
 
 
 def _train(
     input: Array,
     weight: Array | None,
     bias: Array | None,
-    running: tuple[Array, Array] | None,
+    running: Sequence[Array],
     momentum: float,
     eps: float,
     out: Array,
@@ -187,7 +175,7 @@ def _train(
     np.copyto(out, x * scale + shift, casting="unsafe")
     np.copyto(save_mean, mean, casting="unsafe")
     np.copyto(save_invstd, 1 / np.sqrt(var + eps), casting="unsafe")
-    if running is not None:
+    if running:
         count = x.size // x.shape[1]
         unbiased = var * (count / (count - 1)) if count > 1 else np.full_like(var, np.nan)
         for average, batch in zip(running, (mean, unbiased), strict=True):

@@ -17,13 +17,12 @@ from delegraph.runtime.numpy_kernels.promotion import (
     check_floating,
     check_kind,
     check_one_of,
-    check_result,
     compute_type,
     float_type,
 )
 from delegraph.runtime.numpy_kernels.shapes import wrap_dim
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 from .arithmetic import clamp
 from .error_function import erf
 from .unary import sigmoid
@@ -32,8 +31,7 @@ from .unary import sigmoid
 @kernel("aten::relu.out")
 def relu(context: Context, self: Array, out: Array) -> BoundCall:
     check_kind(self.dtype, "if")
-    check_result(self.dtype, out)
-    return ufunc_call(np.maximum, (self, 0), context.resize(out, self.shape), self.dtype)
+    return ufunc_call(np.maximum, (self, 0), prepare_out(context, out, self.dtype, self.shape), self.dtype)
 
 
 @kernel("aten::hardtanh.out")
@@ -46,10 +44,9 @@ def hardtanh(context: Context, self: Array, min_val: Scalar, max_val: Scalar, ou
 @kernel("aten::leaky_relu.out")
 def leaky_relu(context: Context, self: Array, negative_slope: Scalar, out: Array) -> BoundCall:
     check_floating(self, "self")
-    check_result(self.dtype, out)
     compute = compute_type(self.dtype)
     function = partial(_leaky_relu, as_array(negative_slope, compute))
-    return function_call(context, function, (self,), context.resize(out, self.shape), compute)
+    return function_call(context, function, (self,), prepare_out(context, out, self.dtype, self.shape), compute)
 
 
 def _leaky_relu(slope: Array, x: Array, out: Array) -> None:
@@ -61,10 +58,11 @@ def _leaky_relu(slope: Array, x: Array, out: Array) -> None:
 @kernel("aten::elu.out")
 def elu(context: Context, self: Array, alpha: Scalar, scale: Scalar, input_scale: Scalar, out: Array) -> BoundCall:
     check_floating(self, "self")
-    check_result(self.dtype, out)
     compute = compute_type(self.dtype)
     factors = (as_array(factor, compute) for factor in (alpha, scale, input_scale))
-    return function_call(context, partial(_elu, *factors), (self,), context.resize(out, self.shape), compute)
+    return function_call(
+        context, partial(_elu, *factors), (self,), prepare_out(context, out, self.dtype, self.shape), compute
+    )
 
 
 def _elu(alpha: Array, scale: Array, input_scale: Array, x: Array, out: Array) -> None:
@@ -81,10 +79,9 @@ def _elu(alpha: Array, scale: Array, input_scale: Array, x: Array, out: Array) -
 def gelu(context: Context, self: Array, approximate: str, out: Array) -> BoundCall:
     check_one_of(approximate, "approximate", ("none", "tanh"))
     check_floating(self, "self")
-    check_result(self.dtype, out)
     compute = compute_type(self.dtype)
     function = partial(_gelu, context.workspace(self.shape, compute)) if approximate == "none" else _gelu_tanh
-    return function_call(context, function, (self,), context.resize(out, self.shape), compute)
+    return function_call(context, function, (self,), prepare_out(context, out, self.dtype, self.shape), compute)
 
 
 def _gelu(scratch: Array, x: Array, out: Array) -> None:
@@ -114,9 +111,10 @@ def glu(context: Context, self: Array, dim: int, out: Array) -> BoundCall:
     dim = wrap_dim(dim, self.ndim)
     if self.ndim == 0 or self.shape[dim] % 2:
         raise InvalidArgument(f"argument 'self' of shape {self.shape} cannot be halved along dimension {dim}")
-    check_result(self.dtype, out)
     first, second = np.split(self, 2, axis=dim)
-    return function_call(context, _glu, (first, second), context.resize(out, first.shape), compute_type(self.dtype))
+    return function_call(
+        context, _glu, (first, second), prepare_out(context, out, self.dtype, first.shape), compute_type(self.dtype)
+    )
 
 
 def _glu(first: Array, second: Array, out: Array) -> None:
@@ -128,8 +126,7 @@ def _glu(first: Array, second: Array, out: Array) -> None:
 def logit(context: Context, self: Array, eps: float | None, out: Array) -> BoundCall:
     check_kind(self.dtype, "bif")
     dtype = float_type(self.dtype)
-    check_result(dtype, out)
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, dtype, self.shape)
     return function_call(context, partial(_logit, eps), (self,), out, compute_type(dtype))
 
 
@@ -168,9 +165,8 @@ def _along_dim(
     out: Array,
 ) -> BoundCall:
     check_floating(self, "self")
-    check_result(self.dtype, out)
     axis = wrap_dim(dim, self.ndim)
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, self.dtype, self.shape)
     # A 0-d tensor has one row; an empty one has no maximum to take.
     rows, result = (self.reshape(1), out.reshape(1)) if self.ndim == 0 else (self, out)
     if self.size == 0:

@@ -27,7 +27,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 )
 from delegraph.runtime.numpy_kernels.shapes import broadcast
 
-from ..library import kernel
+from ..library import broadcast_out, kernel, prepare_out
 from .unary import rsqrt
 
 Operand = Array | Scalar
@@ -53,15 +53,10 @@ _OF_THE_NUMBER: Final = {np.multiply, np.floor_divide}
 """These take a number as it is, as torch does; to all others it is of the operands' common dtype, rounded to halves."""
 
 
-def _shape(operand: Operand) -> tuple[int, ...]:
-    return operand.shape if isinstance(operand, np.ndarray) else ()
-
-
 def _binary(kinds: str, ufunc: np.ufunc, context: Context, self: Operand, other: Operand, out: Array) -> BoundCall:
     dtype = result_type(self, other)
     check_kind(dtype, kinds, "self")
-    check_result(dtype, out)
-    out = context.resize(out, broadcast(_shape(self), _shape(other)))
+    out = broadcast_out(context, out, dtype, self, other)
     operands = (self, other) if ufunc in _OF_THE_NUMBER else (as_array(self, dtype), as_array(other, dtype))
     call = ufunc_call(ufunc, operands, out, dtype)
     return _checked_division(call, other, out) if ufunc in _DIVISIONS and is_integral(dtype) else call
@@ -103,12 +98,9 @@ def _binary_function(
     common dtype before, as in torch."""
     dtype = result_type(self, other)
     check_kind(dtype, kinds)
-    check_result(dtype, out)
     compute = compute_type(dtype)
     operands = (as_array(self, dtype), as_array(other, dtype))
-    return function_call(
-        context, function, operands, context.resize(out, broadcast(_shape(self), _shape(other))), compute
-    )
+    return function_call(context, function, operands, broadcast_out(context, out, dtype, self, other), compute)
 
 
 def _lcm(a: Array, b: Array, out: Array) -> None:
@@ -127,12 +119,11 @@ def _scaled(ufunc: np.ufunc, context: Context, self: Operand, other: Operand, al
     """`ufunc(self, alpha * other)`."""
     dtype = result_type(self, other)
     check_kind(dtype, "bifc")
-    check_result(dtype, out)
     if is_integral(dtype) and not isinstance(alpha, int):
         raise InvalidType(f"argument 'alpha' is {alpha!r}, which does not fit the result's dtype {dtype}")
     if ufunc is np.subtract and BOOL in (result_type(self), result_type(other)):
         raise InvalidType("subtraction is not defined for bool tensors; use logical_xor")
-    out = context.resize(out, broadcast(_shape(self), _shape(other)))
+    out = broadcast_out(context, out, dtype, self, other)
     if alpha == 1 and not is_complex(dtype):  # torch multiplies complex numbers all the same: infinities give NaN
         return ufunc_call(ufunc, (as_array(self, dtype), as_array(other, dtype)), out, dtype)
     compute = compute_type(dtype)
@@ -158,7 +149,7 @@ def add_relu(context: Context, self: Array, other: Operand, alpha: Scalar, out: 
     """The sum, at least 0 and at most the largest number in the dtype of `self`."""
     check_kind(self.dtype, "if")
     check_kind(result_type(self, other), "if")
-    out = context.resize(out, broadcast(self.shape, _shape(other)))
+    out = context.resize(out, broadcast(self.shape, np.shape(other)))
     add = _scaled(np.add, context, self, other, alpha, out)
     limits = np.iinfo(self.dtype) if is_integral(self.dtype) else np.finfo(compute_type(self.dtype))
     largest = as_array(limits.max, out.dtype)
@@ -177,8 +168,7 @@ def add_relu(context: Context, self: Array, other: Operand, alpha: Scalar, out: 
 def div(context: Context, self: Array, other: Operand, out: Array) -> BoundCall:
     dtype = float_type(result_type(self, other))
     check_kind(dtype, "fc")
-    check_result(dtype, out)
-    out = context.resize(out, broadcast(self.shape, _shape(other)))
+    out = broadcast_out(context, out, dtype, self, other)
     return ufunc_call(np.divide, (self, other), out, dtype)
 
 
@@ -200,8 +190,7 @@ kernel("aten::floor_divide.out")(partial(_binary, "if", np.floor_divide))
 def _div_trunc(context: Context, self: Array, other: Operand, out: Array) -> BoundCall:
     dtype = result_type(self, other)
     check_kind(dtype, "if")
-    check_result(dtype, out)
-    out = context.resize(out, broadcast(self.shape, _shape(other)))
+    out = broadcast_out(context, out, dtype, self, other)
     compute = compute_type(dtype)
     function = _truncated_integer_quotient if is_integral(dtype) else _truncated_quotient
     call = function_call(context, function, (self, as_array(other, compute)), out, compute)
@@ -236,21 +225,18 @@ def pow_scalar(context: Context, self: Array, exponent: Scalar, out: Array) -> B
     if is_integral(dtype) and isinstance(exponent, int) and exponent < 0:
         raise InvalidArgument(f"argument 'exponent' is {exponent}: no integer has a negative integer power")
     if exponent == 0:
-        check_result(dtype, out)
-        return partial(context.resize(out, self.shape).fill, 1)
+        return partial(prepare_out(context, out, dtype, self.shape).fill, 1)
     check_kind(dtype, "bifc")
     function = None if is_integral(dtype) else _EXACT_POWERS.get(exponent)
     if function is None:
         return pow_tensor(context, self, exponent, out)
-    check_result(dtype, out)
-    return function_call(context, function, (self,), context.resize(out, self.shape), compute_type(dtype))
+    return function_call(context, function, (self,), prepare_out(context, out, dtype, self.shape), compute_type(dtype))
 
 
 @kernel("aten::pow.Scalar_out")
 def pow_of_scalar(context: Context, self: Scalar, exponent: Array, out: Array) -> BoundCall:
     if self == 1:
-        check_result(result_type(self, exponent), out)
-        return partial(context.resize(out, exponent.shape).fill, 1)
+        return partial(prepare_out(context, out, result_type(self, exponent), exponent.shape).fill, 1)
     return pow_tensor(context, self, exponent, out)
 
 
@@ -260,8 +246,7 @@ def pow_tensor(context: Context, self: Operand, exponent: Operand, out: Array) -
     if dtype == BOOL:
         raise InvalidType("powers are not defined for bool tensors")
     check_kind(dtype, "ifc")
-    check_result(dtype, out)
-    out = context.resize(out, broadcast(_shape(self), _shape(exponent)))
+    out = broadcast_out(context, out, dtype, self, exponent)
     if not is_integral(dtype):
         return ufunc_call(np.power, (as_array(self, dtype), as_array(exponent, dtype)), out, dtype)
     operands = (as_array(self, dtype), as_array(exponent, dtype))
@@ -285,8 +270,7 @@ def ldexp(context: Context, self: Array, other: Array, out: Array) -> BoundCall:
     power_type = result_type(2.0, other)
     dtype = result_type(self, np.empty(other.shape, power_type))
     check_kind(dtype, "fc")
-    check_result(dtype, out)
-    out = context.resize(out, broadcast(self.shape, other.shape))
+    out = broadcast_out(context, out, dtype, self, other)
     power = context.workspace(other.shape, power_type)
     raise_two = ufunc_call(np.power, (2.0, other), power, power_type)
     multiply = ufunc_call(np.multiply, (self, power), out, dtype)
@@ -302,8 +286,7 @@ def _exact_ldexp(context: Context, self: Array, other: Array, out: Array) -> Bou
     """Exponents are taken as int32, wrapped around where they do not fit."""
     dtype = result_type(self)
     check_kind(dtype, "f")
-    check_result(dtype, out)
-    out = context.resize(out, broadcast(self.shape, other.shape))
+    out = broadcast_out(context, out, dtype, self, other)
     x, result = staging_buffer(context, self, compute_type(dtype)), staging_buffer(context, out, compute_type(dtype))
     return staged_call(lambda: np.ldexp(x.buffer, other.astype(np.int32), result.buffer), [x], [result])
 
@@ -314,8 +297,7 @@ def _exact_ldexp(context: Context, self: Array, other: Array, out: Array) -> Bou
 def _float_binary(ufunc: np.ufunc, context: Context, self: Operand, other: Operand, out: Array) -> BoundCall:
     dtype = float_type(result_type(self, other))
     check_kind(dtype, "f")
-    check_result(dtype, out)
-    out = context.resize(out, broadcast(_shape(self), _shape(other)))
+    out = broadcast_out(context, out, dtype, self, other)
     return ufunc_call(ufunc, (self, other), out, dtype)
 
 
@@ -328,8 +310,7 @@ def nextafter(context: Context, self: Array, other: Array, out: Array) -> BoundC
     """The next number of the operands' own dtype after `self` towards `other`."""
     dtype = result_type(self, other)
     check_kind(dtype, "f")
-    check_result(dtype, out)
-    out = context.resize(out, broadcast(self.shape, other.shape))
+    out = broadcast_out(context, out, dtype, self, other)
     return lambda: np.copyto(
         out, np.nextafter(self.astype(dtype, copy=False), other.astype(dtype, copy=False)), casting="unsafe"
     )
@@ -397,8 +378,7 @@ def clamp(context: Context, self: Array, min: Operand | None, max: Operand | Non
     bounds = [(ufunc, bound) for ufunc, bound in ((np.maximum, min), (np.minimum, max)) if bound is not None]
     dtype = result_type(self, *(bound for _, bound in bounds))
     check_kind(dtype, "bif")
-    check_result(dtype, out)
-    out = context.resize(out, broadcast(self.shape, *(_shape(bound) for _, bound in bounds)))
+    out = broadcast_out(context, out, dtype, self, *(bound for _, bound in bounds))
     if len(bounds) == 1:
         return ufunc_call(bounds[0][0], (self, bounds[0][1]), out, dtype)
     compute = compute_type(dtype)

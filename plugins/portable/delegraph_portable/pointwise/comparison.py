@@ -11,10 +11,10 @@ from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import as_array, ufunc_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
-from delegraph.runtime.numpy_kernels.promotion import BOOL, check_kind, check_result, is_integral, result_type
+from delegraph.runtime.numpy_kernels.promotion import BOOL, check_kind, is_integral, result_type
 from delegraph.runtime.numpy_kernels.shapes import broadcast
 
-from ..library import kernel
+from ..library import broadcast_out, kernel, prepare_out
 
 Operand = Array | Scalar
 
@@ -52,14 +52,10 @@ _SHIFTS: Final[dict[str, np.ufunc]] = {
 }
 
 
-def _shape(operand: Operand) -> tuple[int, ...]:
-    return operand.shape if isinstance(operand, np.ndarray) else ()
-
-
 def _test(kinds: str, ufunc: np.ufunc, context: Context, self: Array, other: Operand, out: Array) -> BoundCall:
     dtype = result_type(self, other)
     check_kind(dtype, kinds)
-    out = context.resize(out, broadcast(self.shape, _shape(other)))
+    out = context.resize(out, broadcast(self.shape, np.shape(other)))
     return ufunc_call(ufunc, (self, as_array(other, dtype)), out, dtype, result=BOOL)
 
 
@@ -67,8 +63,7 @@ def _bitwise(ufunc: np.ufunc, context: Context, self: Operand, other: Operand, o
     dtype = result_type(self, other)
     if not is_integral(dtype):
         raise InvalidType(f"bitwise operations take integers and bool, but the operands' common dtype is {dtype}")
-    check_result(dtype, out)
-    return ufunc_call(ufunc, (self, other), context.resize(out, broadcast(_shape(self), _shape(other))), dtype)
+    return ufunc_call(ufunc, (self, other), broadcast_out(context, out, dtype, self, other), dtype)
 
 
 def _shift(ufunc: np.ufunc, context: Context, self: Operand, other: Operand, out: Array) -> BoundCall:
@@ -98,8 +93,7 @@ def _check_mask(mask: Array, name: str) -> None:
 @kernel("aten::where.self_out")
 def where(context: Context, condition: Array, self: Array, other: Array, out: Array) -> BoundCall:
     _check_mask(condition, "condition")
-    check_result(result_type(self, other), out)
-    out = context.resize(out, broadcast(condition.shape, self.shape, other.shape))
+    out = broadcast_out(context, out, result_type(self, other), condition, self, other)
     return partial(_choose, condition, self, other, out)
 
 
@@ -111,8 +105,7 @@ def _choose(mask: Array, chosen: Array, rest: Array, out: Array) -> None:
 @kernel("aten::masked_fill.Scalar_out")
 def masked_fill(context: Context, self: Array, mask: Array, value: Scalar, out: Array) -> BoundCall:
     _check_mask(mask, "mask")
-    check_result(self.dtype, out)
-    out = context.resize(out, broadcast(self.shape, mask.shape))
+    out = broadcast_out(context, out, self.dtype, self, mask)
     return partial(_choose, mask, as_array(value, self.dtype), self, out)
 
 
@@ -121,8 +114,7 @@ def tril(context: Context, self: Array, diagonal: int, out: Array) -> BoundCall:
     """The lower triangle of each matrix, up to the `diagonal`-th diagonal, and 0 above."""
     if self.ndim < 2:
         raise InvalidArgument(f"argument 'self' must have at least 2 dimensions, but has shape {self.shape}")
-    check_result(self.dtype, out)
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, self.dtype, self.shape)
     return partial(
         _choose, np.tri(self.shape[-2], self.shape[-1], diagonal, dtype=BOOL), self, np.zeros((), self.dtype), out
     )

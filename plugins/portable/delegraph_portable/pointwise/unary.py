@@ -31,7 +31,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
     real_type,
 )
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 from .error_function import erf
 
 TypeRule = Callable[[DType], DType]
@@ -110,8 +110,7 @@ _FUNCTIONS: Final[dict[str, tuple[str, TypeRule, Callable[[Array, Array], object
 def _apply_ufunc(kinds: str, rule: TypeRule, ufunc: np.ufunc, context: Context, self: Array, out: Array) -> BoundCall:
     check_kind(self.dtype, kinds)
     result = rule(self.dtype)
-    check_result(result, out)
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, result, self.shape)
     if ufunc in _INTEGERS_STAY and result.kind in "iu":
         ufunc = np.positive
     return ufunc_call(ufunc, (self,), out, result)
@@ -122,8 +121,7 @@ def _apply_function(
 ) -> BoundCall:
     check_kind(self.dtype, kinds)
     result = rule(self.dtype)
-    check_result(result, out)
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, result, self.shape)
     return function_call(context, function, (self,), out, compute_type(result))
 
 
@@ -136,15 +134,13 @@ for _name, (_kinds, _rule, _function) in _FUNCTIONS.items():
 @kernel("aten::abs.out")
 def abs_out(context: Context, self: Array, out: Array) -> BoundCall:
     check_kind(self.dtype, "ifc8")
-    check_result(real_type(self.dtype), out)
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, real_type(self.dtype), self.shape)
     return ufunc_call(np.absolute, (self,), out, self.dtype, result=compute_type(real_type(self.dtype)))
 
 
 @kernel("aten::_conj_physical.out")
 def conj_physical(context: Context, self: Array, out: Array) -> BoundCall:
-    check_result(self.dtype, out)
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, self.dtype, self.shape)
     return ufunc_call(np.conjugate, (self,), out, self.dtype) if is_complex(self.dtype) else copy_call(out, self)
 
 
@@ -152,8 +148,7 @@ def conj_physical(context: Context, self: Array, out: Array) -> BoundCall:
 def erf_out(context: Context, self: Array, out: Array) -> BoundCall:
     check_kind(self.dtype, "bif")
     dtype = float_type(self.dtype)
-    check_result(dtype, out)
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, dtype, self.shape)
     compute = compute_type(dtype)
     return function_call(context, partial(erf, 1.0, context.workspace(self.shape, compute)), (self,), out, compute)
 
@@ -172,9 +167,8 @@ def neg(context: Context, self: Array, out: Array) -> BoundCall:
     if self.dtype == BOOL:
         raise InvalidType("negation is not defined for bool tensors; use logical_not")
     check_kind(self.dtype, "ifc")
-    check_result(self.dtype, out)
     zero: Scalar = {"c": complex(-0.0, -0.0), "i": 0, "u": 0}.get(self.dtype.kind, -0.0)
-    return ufunc_call(np.subtract, (zero, self), context.resize(out, self.shape), self.dtype)
+    return ufunc_call(np.subtract, (zero, self), prepare_out(context, out, self.dtype, self.shape), self.dtype)
 
 
 @kernel("aten::isnan.out")
@@ -210,8 +204,7 @@ def angle(context: Context, self: Array, out: Array) -> BoundCall:
     """The argument of complex numbers, from -π to π; of real ones 0, π below zero, NaN of NaN."""
     check_kind(self.dtype, "bifc")
     result = real_type(float_type(self.dtype))
-    check_result(result, out)
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, result, self.shape)
     if is_complex(self.dtype):
         return ufunc_call(np.arctan2, (self.imag, self.real), out, result)
     return function_call(context, _real_angle, (self,), out, compute_type(result))

@@ -16,10 +16,10 @@ from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.evaluate import function_call, nothing, staged_call, staging_buffer
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
-from delegraph.runtime.numpy_kernels.promotion import check_floating, check_result, check_same_dtype, compute_type
+from delegraph.runtime.numpy_kernels.promotion import check_floating, check_same_dtype, compute_type
 from delegraph.runtime.numpy_kernels.shapes import Shape, along, check_rank, check_shape, per_dim
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 
 Sizes = Sequence[int]
 
@@ -46,8 +46,7 @@ def _check(rank: int, self: Array, output_size: Sizes) -> Shape:
 def _adaptive_avg_pool(rank: int, context: Context, self: Array, output_size: Sizes, out: Array) -> BoundCall:
     shape = _check(rank, self, output_size)
     check_floating(self, "self")
-    check_result(self.dtype, out)
-    out = context.resize(out, shape)
+    out = prepare_out(context, out, self.dtype, shape)
     even = all(n and size % n == 0 for size, n in zip(self.shape[-rank:], shape[-rank:], strict=True))
     function = partial(_average_blocks if even else _average_bins, rank)
     return function_call(context, function, (self,), out, compute_type(self.dtype))

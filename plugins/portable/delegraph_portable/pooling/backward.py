@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +16,12 @@ from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import (
     check_floating,
     check_index,
-    check_result,
     check_same_dtype,
     compute_type,
 )
 from delegraph.runtime.numpy_kernels.shapes import along, check_rank, check_shape
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 from .adaptive import bins
 from .forward import divisors
 from .windows import Windows, windows
@@ -37,10 +37,9 @@ def _scatter(rank: int, context: Context, grad_output: Array, self: Array, indic
     check_rank(self, (rank + 1, rank + 2), "self")
     check_floating(self, "self")
     check_same_dtype(grad_output, "grad_output", self, "self")
-    check_result(self.dtype, out)
     check_index(indices, "indices")
     check_shape(indices, grad_output.shape, "indices")
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, self.dtype, self.shape)
     size, planes = math.prod(self.shape[-rank:]), math.prod(self.shape[:-rank])
     starts = np.arange(planes)[:, None] * size
 
@@ -55,34 +54,18 @@ def _scatter(rank: int, context: Context, grad_output: Array, self: Array, indic
     return call
 
 
-def _max_pool_backward(
-    rank: int,
-    context: Context,
-    grad_output: Array,
-    self: Array,
-    kernel_size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    ceil_mode: bool,
-    indices: Array,
-    grad_input: Array,
-) -> BoundCall:
-    w = windows(rank, self, kernel_size, stride, padding, dilation, ceil_mode)
+def _max_pool_backward(rank: int, context: Context, grad_output: Array, self: Array, *arguments: Any) -> BoundCall:
+    *window, indices, grad_input = arguments
+    w = windows(rank, self, *window)
     check_shape(grad_output, (*self.shape[:-rank], *w.output), "grad_output")
     return _scatter(rank, context, grad_output, self, indices, grad_input)
 
 
 def _fractional_max_pool_backward(
-    rank: int,
-    context: Context,
-    grad_output: Array,
-    self: Array,
-    kernel_size: Sizes,
-    output_size: Sizes,
-    indices: Array,
-    grad_input: Array,
+    rank: int, context: Context, grad_output: Array, self: Array, *arguments: Any
 ) -> BoundCall:
+    """The indices say all; the sizes of windows and output stand before them."""
+    _, _, indices, grad_input = arguments
     return _scatter(rank, context, grad_output, self, indices, grad_input)
 
 
@@ -110,10 +93,9 @@ def _avg_pool_backward(
 ) -> BoundCall:
     """Each gradient, divided as its mean was, goes to all points of its window."""
     check_same_dtype(grad_output, "grad_output", self, "self")
-    check_result(self.dtype, grad_input)
     w = windows(rank, self, kernel_size, stride, padding, (1,), ceil_mode)
     check_shape(grad_output, (*self.shape[:-rank], *w.output), "grad_output")
-    grad_input = context.resize(grad_input, self.shape)
+    grad_input = prepare_out(context, grad_input, self.dtype, self.shape)
     compute = compute_type(self.dtype)
     function = partial(_spread, w, divisors(w, count_include_pad, divisor_override).astype(compute))
     return function_call(context, function, (grad_output,), grad_input, compute)
@@ -137,9 +119,8 @@ def _adaptive_avg_pool_backward(rank: int, context: Context, grad_output: Array,
     check_rank(self, (rank + 1, rank + 2), "self")
     check_floating(self, "self")
     check_same_dtype(grad_output, "grad_output", self, "self")
-    check_result(self.dtype, out)
     check_shape(grad_output, (*self.shape[:-rank], *grad_output.shape[-rank:]), "grad_output")
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, self.dtype, self.shape)
     return function_call(context, partial(_spread_bins, rank), (grad_output,), out, compute_type(self.dtype))
 
 

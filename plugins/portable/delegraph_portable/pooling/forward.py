@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import BOOL, INT64, DType, check_kind, check_result, compute_type
 from delegraph.runtime.numpy_kernels.shapes import Shape
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 from .windows import Windows, pad_call, windows, workspace_like
 
 Sizes = Sequence[int]
@@ -154,10 +154,9 @@ def _avg_pool(
 ) -> BoundCall:
     """Mean of each window: over the divisor, else over all its points, else over those inside the input."""
     check_kind(self.dtype, "if")
-    check_result(self.dtype, out)
     w = windows(rank, self, kernel_size, stride, padding, _DENSE, ceil_mode)
     shape = (*self.shape[:-rank], *w.output)
-    out = context.resize(out, shape)
+    out = prepare_out(context, out, self.dtype, shape)
     compute = compute_type(self.dtype)
     mean = StagingBuffer(out, out if out.dtype == compute else workspace_like(context, self, shape, compute))
     padded, pad = pad_call(context, w, self, compute, 0)
@@ -197,14 +196,7 @@ kernel("aten::avg_pool3d.out")(partial(_avg_pool, 3))
 
 
 @kernel("aten::avg_pool1d.out")
-def avg_pool1d(
-    context: Context,
-    self: Array,
-    kernel_size: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    out: Array,
-) -> BoundCall:
-    return _avg_pool(1, context, self, kernel_size, stride, padding, ceil_mode, count_include_pad, None, out)
+def avg_pool1d(context: Context, self: Array, *window_and_out: Any) -> BoundCall:
+    """As of more dims, which have a divisor in front of `out`."""
+    *window, out = window_and_out
+    return _avg_pool(1, context, self, *window, None, out)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
@@ -20,62 +23,46 @@ def _check(input: Array, scale_out: Array, zero_point_out: Array) -> None:
             raise InvalidType(f"argument {name!r} must be {dtype}, but is {array.dtype}")
 
 
-def _outs_for_whole(
-    context: Context, input: Array, quant_min: int, quant_max: int, scale_out: Array, zero_point_out: Array
-) -> tuple[Array, Array]:
-    """The outputs in the shape (1,), the arguments checked: one range for the whole tensor."""
+def _asymmetric(low: Array, high: Array, quant_min: int, quant_max: int, eps: float, dtype: int) -> tuple[Array, int]:
+    """Of the least range that holds 0 and all elements; the scale is at least `eps`."""
+    scale = np.maximum((high - low) / np.float32(quant_max - quant_min), np.float32(eps))
+    return scale, int(np.clip(quant_min - int(np.rint(low / scale)), quant_min, quant_max))
+
+
+def _symmetric(low: Array, high: Array, quant_min: int, quant_max: int, eps: float, dtype: int) -> tuple[Array, int]:
+    """Of the least range around 0 that holds all elements: the zero point is 0, or 128 of uint8."""
+    scale = np.maximum(np.maximum(-low, high) / np.float32((quant_max - quant_min) / 2), np.float32(eps))
+    return scale, 128 if requested_type(dtype, FLOAT32) == np.uint8 else 0
+
+
+def _choose(
+    formula: Callable[[Array, Array, int, int, float, int], tuple[Array, int]],
+    context: Context,
+    input: Array,
+    quant_min: int,
+    quant_max: int,
+    eps: float,
+    dtype: int,
+    scale_out: Array,
+    zero_point_out: Array,
+) -> BoundCall:
+    """One scale and one zero point for the whole tensor, each of shape (1,)."""
     _check(input, scale_out, zero_point_out)
     if input.size == 0:
         raise InvalidArgument("argument 'input' is empty: it has no range")
     if not quant_min <= 0 <= quant_max or quant_min == quant_max:
         raise InvalidArgument(f"arguments 'quant_min' {quant_min} and 'quant_max' {quant_max} must enclose 0")
-    return context.resize(scale_out, (1,)), context.resize(zero_point_out, (1,))
-
-
-@kernel("quantized_decomposed::choose_qparams.Tensor_out")
-def choose_qparams(
-    context: Context,
-    input: Array,
-    quant_min: int,
-    quant_max: int,
-    eps: float,
-    dtype: int,
-    scale_out: Array,
-    zero_point_out: Array,
-) -> BoundCall:
-    """Of the least range that holds 0 and all elements; the scale is at least `eps`. Both outputs have shape (1,)."""
-    scale_out, zero_point_out = _outs_for_whole(context, input, quant_min, quant_max, scale_out, zero_point_out)
+    scale_out, zero_point_out = context.resize(scale_out, (1,)), context.resize(zero_point_out, (1,))
 
     def call() -> None:
         low, high = _range_with_zero(input.astype(FLOAT32, copy=False), None)
-        scale = np.maximum((high - low) / np.float32(quant_max - quant_min), np.float32(eps))
-        scale_out[0] = scale
-        zero_point_out[0] = np.clip(quant_min - int(np.rint(low / scale)), quant_min, quant_max)
+        scale_out[0], zero_point_out[0] = formula(low, high, quant_min, quant_max, eps, dtype)
 
     return call
 
 
-@kernel("quantized_decomposed::choose_qparams_symmetric.Tensor_out")
-def choose_qparams_symmetric(
-    context: Context,
-    input: Array,
-    quant_min: int,
-    quant_max: int,
-    eps: float,
-    dtype: int,
-    scale_out: Array,
-    zero_point_out: Array,
-) -> BoundCall:
-    """Of the least range around 0 that holds all elements: the zero point is 0, or 128 of uint8."""
-    scale_out, zero_point_out = _outs_for_whole(context, input, quant_min, quant_max, scale_out, zero_point_out)
-    zero_point = 128 if requested_type(dtype, FLOAT32) == np.uint8 else 0
-
-    def call() -> None:
-        low, high = _range_with_zero(input.astype(FLOAT32, copy=False), None)
-        scale_out[0] = np.maximum(np.maximum(-low, high) / np.float32((quant_max - quant_min) / 2), np.float32(eps))
-        zero_point_out[0] = zero_point
-
-    return call
+kernel("quantized_decomposed::choose_qparams.Tensor_out")(partial(_choose, _asymmetric))
+kernel("quantized_decomposed::choose_qparams_symmetric.Tensor_out")(partial(_choose, _symmetric))
 
 
 @kernel("quantized_decomposed::choose_qparams_per_token_asymmetric.out")

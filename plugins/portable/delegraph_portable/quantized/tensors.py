@@ -8,8 +8,10 @@ out of range become the nearest that is in it, and NaN becomes 0 among integers.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,7 +29,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
     is_integral,
     requested_type,
 )
-from delegraph.runtime.numpy_kernels.shapes import check_rank, check_shape, wrap_dim
+from delegraph.runtime.numpy_kernels.shapes import Shape, check_rank, check_shape, wrap_dim
 
 from ..library import kernel
 
@@ -60,9 +62,55 @@ def _check_dtype(array: Array, name: str, dtype: int) -> None:
         raise InvalidType(f"argument {name!r} is {array.dtype}, but argument 'dtype' says {expected}")
 
 
-def _check_one(array: Array, name: str) -> None:
-    if array.size != 1:
-        raise InvalidArgument(f"argument {name!r} must have one element, but has shape {array.shape}")
+def _check_single(**parameters: float | Array) -> None:
+    for name, value in parameters.items():
+        if isinstance(value, np.ndarray) and value.size != 1:
+            raise InvalidArgument(f"argument {name!r} must have one element, but has shape {value.shape}")
+
+
+# ---- scales and zero points beside the elements ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The shape in which the input is seen, and that of its scales and zero points, which broadcasts to it."""
+
+    rows: Shape
+    parameters: Shape
+
+
+def _by_channel(input: Array, scales: Array, zero_points: Array | None, axis: int) -> _Layout:
+    """One number for each index of `axis`."""
+    check_rank(input, range(1, 17), "input")
+    axis = wrap_dim(axis, input.ndim, "axis")
+    check_shape(scales, (input.shape[axis],), "scales")
+    if zero_points is not None:
+        check_shape(zero_points, scales.shape, "zero_points")
+    return _Layout(input.shape, tuple(size if dim == axis else 1 for dim, size in enumerate(input.shape)))
+
+
+def _by_token(input: Array, scales: Array, zero_points: Array) -> _Layout:
+    """One number for each row of the last dim."""
+    check_rank(input, range(1, 17), "input")
+    for array, name in ((scales, "scales"), (zero_points, "zero_points")):
+        if array.size != math.prod(input.shape[:-1]):
+            raise InvalidArgument(
+                f"argument {name!r} of shape {array.shape} does not fit 'input' of shape {input.shape}"
+            )
+    return _Layout(input.shape, (*input.shape[:-1], 1))
+
+
+def _by_group(input: Array, scales: Array, group_size: int) -> _Layout:
+    """One number for each `group_size` elements of a row of a matrix. A single scale may stand for shorter rows."""
+    check_rank(input, (2,), "input")
+    columns = input.shape[1]
+    size = columns if group_size > columns and scales.shape[-1] == 1 else group_size
+    if size <= 1 or columns % size:
+        raise InvalidArgument(f"argument 'group_size' is {group_size}, which does not divide rows of {columns}")
+    groups = input.size // size
+    if scales.size != groups:
+        raise InvalidArgument(f"argument 'scales' has {scales.size} elements, but 'input' has {groups} groups")
+    return _Layout((groups, size), (groups, 1))
 
 
 # ---- quantize ---------------------------------------------------------------------------------------
@@ -112,123 +160,70 @@ def _quantize_per_tensor(
     _store(np.rint(scaled).astype(FLOAT64) + offset, quant_min, quant_max, out)
 
 
-@kernel("quantized_decomposed::quantize_per_tensor.out")
+@kernel("quantized_decomposed::quantize_per_tensor.out", "quantized_decomposed::quantize_per_tensor.Tensor_out")
 def quantize_per_tensor(
     context: Context,
     input: Array,
-    scale: float,
-    zero_point: int,
+    scale: float | Array,
+    zero_point: int | Array,
     quant_min: int,
     quant_max: int,
     dtype: int,
     out: Array,
 ) -> BoundCall:
+    _check_single(scale=scale, zero_point=zero_point)
     out = _prepare_quantize(context, input, quant_min, quant_max, dtype, out)
     return partial(_quantize_per_tensor, input, scale, zero_point, quant_min, quant_max, out)
 
 
-@kernel("quantized_decomposed::quantize_per_tensor.Tensor_out")
-def quantize_per_tensor_tensor(
+def _quantize_call(
     context: Context,
-    input: Array,
-    scale: Array,
-    zero_point: Array,
+    function: Callable[[Array, Array, Array, int, int, Array], None],
+    layout: _Layout,
+    values: tuple[Array, Array, Array],
     quant_min: int,
     quant_max: int,
     dtype: int,
     out: Array,
 ) -> BoundCall:
-    _check_one(scale, "scale")
-    _check_one(zero_point, "zero_point")
-    out = _prepare_quantize(context, input, quant_min, quant_max, dtype, out)
-    return partial(_quantize_per_tensor, input, scale, zero_point, quant_min, quant_max, out)
+    """`function` on the input, its scales and zero points, which are `values`."""
+    out = _prepare_quantize(context, values[0], quant_min, quant_max, dtype, out)
+    quantized = out if layout.rows == out.shape else context.workspace(layout.rows, out.dtype)
 
+    def call() -> None:
+        input, scales, zero_points = values
+        scale, zero_point = scales.reshape(layout.parameters), zero_points.reshape(layout.parameters)
+        function(_single(input).reshape(layout.rows), scale, zero_point, quant_min, quant_max, quantized)
+        if quantized is not out:
+            np.copyto(out, quantized.reshape(out.shape))
 
-def _per_channel(array: Array, name: str, input: Array, axis: int) -> Array:
-    """One number for each index of `axis`, shaped to broadcast."""
-    check_shape(array, (input.shape[axis],), name)
-    return array.reshape([-1 if dim == axis else 1 for dim in range(input.ndim)])
+    return call
 
 
 @kernel("quantized_decomposed::quantize_per_channel.out")
 def quantize_per_channel(
-    context: Context,
-    input: Array,
-    scales: Array,
-    zero_points: Array,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-    dtype: int,
-    out: Array,
+    context: Context, input: Array, scales: Array, zero_points: Array, axis: int, *range_and_out: Any
 ) -> BoundCall:
-    check_rank(input, range(1, 17), "input")
-    axis = wrap_dim(axis, input.ndim, "axis")
-    scale, zero_point = (_per_channel(a, n, input, axis) for a, n in ((scales, "scales"), (zero_points, "zero_points")))
-    out = _prepare_quantize(context, input, quant_min, quant_max, dtype, out)
-    return lambda: _quantize(_single(input), scale, zero_point, quant_min, quant_max, out)
-
-
-def _per_token(array: Array, name: str, input: Array) -> Array:
-    """One number for each row of the last dim."""
-    check_rank(input, range(1, 17), "input")
-    if array.size != math.prod(input.shape[:-1]):
-        raise InvalidArgument(f"argument {name!r} of shape {array.shape} does not fit 'input' of shape {input.shape}")
-    return array.reshape((*input.shape[:-1], 1))
+    layout = _by_channel(input, scales, zero_points, axis)
+    return _quantize_call(context, _quantize, layout, (input, scales, zero_points), *range_and_out)
 
 
 @kernel("quantized_decomposed::quantize_per_token.out")
 def quantize_per_token(
-    context: Context,
-    input: Array,
-    scales: Array,
-    zero_points: Array,
-    quant_min: int,
-    quant_max: int,
-    dtype: int,
-    out: Array,
+    context: Context, input: Array, scales: Array, zero_points: Array, *range_and_out: Any
 ) -> BoundCall:
-    scale, zero_point = _per_token(scales, "scales", input), _per_token(zero_points, "zero_points", input)
-    out = _prepare_quantize(context, input, quant_min, quant_max, dtype, out)
-    return lambda: _quantize_late(_single(input), scale, zero_point, quant_min, quant_max, out)
-
-
-def _in_groups(input: Array, scales: Array, group_size: int) -> tuple[int, int]:
-    """(groups, group size) of a matrix's rows. A single scale may stand for shorter rows."""
-    check_rank(input, (2,), "input")
-    columns = input.shape[1]
-    size = columns if group_size > columns and scales.shape[-1] == 1 else group_size
-    if size <= 1 or columns % size:
-        raise InvalidArgument(f"argument 'group_size' is {group_size}, which does not divide rows of {columns}")
-    groups = input.size // size
-    if scales.size != groups:
-        raise InvalidArgument(f"argument 'scales' has {scales.size} elements, but 'input' has {groups} groups")
-    return groups, size
+    layout = _by_token(input, scales, zero_points)
+    return _quantize_call(context, _quantize_late, layout, (input, scales, zero_points), *range_and_out)
 
 
 @kernel("quantized_decomposed::quantize_per_channel_group.out")
 def quantize_per_channel_group(
-    context: Context,
-    input: Array,
-    scales: Array,
-    zero_points: Array,
-    quant_min: int,
-    quant_max: int,
-    dtype: int,
-    group_size: int,
-    out: Array,
+    context: Context, input: Array, scales: Array, zero_points: Array, *range_group_and_out: Any
 ) -> BoundCall:
     """Each `group_size` elements of a row have a scale and a zero point of their own."""
-    shape = _in_groups(input, scales, group_size)
-    out = _prepare_quantize(context, input, quant_min, quant_max, dtype, out)
-    quantized = context.workspace(shape, out.dtype)
-
-    def call() -> None:
-        groups = _single(input).reshape(shape)
-        _quantize_late(groups, scales.reshape(-1, 1), zero_points.reshape(-1, 1), quant_min, quant_max, quantized)
-        np.copyto(out, quantized.reshape(out.shape))
-
-    return call
+    *range_and_dtype, group_size, out = range_group_and_out
+    layout = _by_group(input, scales, group_size)
+    return _quantize_call(context, _quantize_late, layout, (input, scales, zero_points), *range_and_dtype, out)
 
 
 # ---- dequantize -------------------------------------------------------------------------------------
@@ -260,101 +255,70 @@ def _dequantize_per_tensor(input: Array, scale: float | Array, zero_point: int |
     dequantize(input, factor if out.dtype == FLOAT64 else factor.astype(FLOAT32), offset, out)
 
 
-@kernel("quantized_decomposed::dequantize_per_tensor.out")
+@kernel("quantized_decomposed::dequantize_per_tensor.out", "quantized_decomposed::dequantize_per_tensor.Tensor_out")
 def dequantize_per_tensor(
     context: Context,
     input: Array,
-    scale: float,
-    zero_point: int,
+    scale: float | Array,
+    zero_point: int | Array,
     quant_min: int,
     quant_max: int,
     dtype: int,
     out_dtype: int | None,
     out: Array,
 ) -> BoundCall:
+    _check_single(scale=scale, zero_point=zero_point)
     out = _prepare_dequantize(context, input, dtype, out_dtype, out)
     return partial(_dequantize_per_tensor, input, scale, zero_point, out)
 
 
-@kernel("quantized_decomposed::dequantize_per_tensor.Tensor_out")
-def dequantize_per_tensor_tensor(
+def _dequantize_call(
     context: Context,
-    input: Array,
-    scale: Array,
-    zero_point: Array,
+    layout: _Layout,
+    values: tuple[Array, Array, Array | None],
     quant_min: int,
     quant_max: int,
     dtype: int,
     out_dtype: int | None,
     out: Array,
 ) -> BoundCall:
-    _check_one(scale, "scale")
-    _check_one(zero_point, "zero_point")
-    out = _prepare_dequantize(context, input, dtype, out_dtype, out)
-    return partial(_dequantize_per_tensor, input, scale, zero_point, out)
+    """`dequantize` of the input, its scales and zero points, which are `values`."""
+    out = _prepare_dequantize(context, values[0], dtype, out_dtype, out)
+    real = out if layout.rows == out.shape else context.workspace(layout.rows, out.dtype)
+
+    def call() -> None:
+        input, scales, zero_points = values
+        zero_point = None if zero_points is None else zero_points.reshape(layout.parameters)
+        dequantize(input.reshape(layout.rows), scales.reshape(layout.parameters), zero_point, real)
+        if real is not out:
+            np.copyto(out, real.reshape(out.shape))
+
+    return call
 
 
 @kernel("quantized_decomposed::dequantize_per_channel.out")
 def dequantize_per_channel(
-    context: Context,
-    input: Array,
-    scales: Array,
-    zero_points: Array | None,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-    dtype: int,
-    out_dtype: int | None,
-    out: Array,
+    context: Context, input: Array, scales: Array, zero_points: Array | None, axis: int, *range_and_out: Any
 ) -> BoundCall:
-    check_rank(input, range(1, 17), "input")
-    axis = wrap_dim(axis, input.ndim, "axis")
-    scale = _per_channel(scales, "scales", input, axis)
-    zero_point = None if zero_points is None else _per_channel(zero_points, "zero_points", input, axis)
-    out = _prepare_dequantize(context, input, dtype, out_dtype, out)
-    return partial(dequantize, input, scale, zero_point, out)
+    layout = _by_channel(input, scales, zero_points, axis)
+    return _dequantize_call(context, layout, (input, scales, zero_points), *range_and_out)
 
 
 @kernel("quantized_decomposed::dequantize_per_token.out")
 def dequantize_per_token(
-    context: Context,
-    input: Array,
-    scales: Array,
-    zero_points: Array,
-    quant_min: int,
-    quant_max: int,
-    dtype: int,
-    output_dtype: int,
-    out: Array,
+    context: Context, input: Array, scales: Array, zero_points: Array, *range_and_out: Any
 ) -> BoundCall:
-    scale, zero_point = _per_token(scales, "scales", input), _per_token(zero_points, "zero_points", input)
-    out = _prepare_dequantize(context, input, dtype, output_dtype, out)
-    return partial(dequantize, input, scale, zero_point, out)
+    layout = _by_token(input, scales, zero_points)
+    return _dequantize_call(context, layout, (input, scales, zero_points), *range_and_out)
 
 
 @kernel("quantized_decomposed::dequantize_per_channel_group.out")
 def dequantize_per_channel_group(
-    context: Context,
-    input: Array,
-    scales: Array,
-    zero_points: Array | None,
-    quant_min: int,
-    quant_max: int,
-    dtype: int,
-    group_size: int,
-    output_dtype: int,
-    out: Array,
+    context: Context, input: Array, scales: Array, zero_points: Array | None, *range_group_and_out: Any
 ) -> BoundCall:
-    shape = _in_groups(input, scales, group_size)
-    out = _prepare_dequantize(context, input, dtype, output_dtype, out)
-    real = context.workspace(shape, out.dtype)
-
-    def call() -> None:
-        zero_point = None if zero_points is None else zero_points.reshape(-1, 1)
-        dequantize(input.reshape(shape), scales.reshape(-1, 1), zero_point, real)
-        np.copyto(out, real.reshape(out.shape))
-
-    return call
+    *range_and_dtype, group_size, out_dtype, out = range_group_and_out
+    layout = _by_group(input, scales, group_size)
+    return _dequantize_call(context, layout, (input, scales, zero_points), *range_and_dtype, out_dtype, out)
 
 
 # ---- sums -------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 )
 from delegraph.runtime.numpy_kernels.shapes import Shape, broadcast, check_rank, reduced, reduction_axes
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 from .reduce import Dims, reduce_with, sum_of_squares
 
 _BLOCK: Final = 1 << 20  # differences that are held at once
@@ -112,11 +112,10 @@ def cdist(context: Context, x1: Array, x2: Array, p: float, compute_mode: int | 
     """x1 (*, P, M) and x2 (*, R, M) -> (*, P, R). `compute_mode` would choose between ways to the same result."""
     _check(x1, "x1", p)
     check_same_dtype(x2, "x2", x1, "x1")
-    check_result(x1.dtype, out)
     if min(x1.ndim, x2.ndim) < 2 or x1.shape[-1] != x2.shape[-1]:
         raise InvalidArgument(f"arguments 'x1' {x1.shape} and 'x2' {x2.shape} do not have rows of one length")
     batch = broadcast(x1.shape[:-2], x2.shape[:-2])
-    out = context.resize(out, (*batch, x1.shape[-2], x2.shape[-2]))
+    out = prepare_out(context, out, x1.dtype, (*batch, x1.shape[-2], x2.shape[-2]))
     return function_call(context, partial(_distances, p), (x1, x2), out, compute_type(x1.dtype))
 
 
@@ -125,9 +124,8 @@ def pdist(context: Context, self: Array, p: float, out: Array) -> BoundCall:
     """Rows of self (N, M), each with each later one -> (N (N-1) / 2)."""
     _check(self, "self", p)
     check_rank(self, (2,), "self")
-    check_result(self.dtype, out)
     n = self.shape[0]
-    out = context.resize(out, (n * (n - 1) // 2,))
+    out = prepare_out(context, out, self.dtype, (n * (n - 1) // 2,))
     pairs = np.triu_indices(n, 1)
 
     def function(x: Array, result: Array) -> None:

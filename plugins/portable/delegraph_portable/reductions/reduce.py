@@ -16,7 +16,6 @@ from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import (
     BOOL,
     DType,
-    check_result,
     compute_type,
     is_complex,
     is_integral,
@@ -26,7 +25,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 )
 from delegraph.runtime.numpy_kernels.shapes import Shape, along, reduced, reduction_axes
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 
 Dims = Sequence[int] | None
 
@@ -59,8 +58,7 @@ def reduce_call(
 
     `x` is in that type too, but for integers: NumPy casts them as it goes.
     """
-    check_result(dtype, out)
-    out = context.resize(out, reduced(self.shape, axes, keepdim))
+    out = prepare_out(context, out, dtype, reduced(self.shape, axes, keepdim))
     compute = compute_type(dtype)
     source = staging_buffer(context, self, self.dtype if is_integral(self.dtype) else compute)
     result = staging_buffer(context, out.reshape(reduced(self.shape, axes, True)), compute)
@@ -136,16 +134,16 @@ def _variance_call(
     assert not isinstance(correction, complex)
     if is_integral(self.dtype):
         raise InvalidType(f"argument 'self' must be floating-point or complex, but is {self.dtype}")
-    check_result(real_type(self.dtype), out)
     axes = reduction_axes(dim, self.ndim)
     shape, kept = reduced(self.shape, axes, keepdim), reduced(self.shape, axes, True)
     compute = compute_type(self.dtype)
-    variance = staging_buffer(context, context.resize(out, shape).reshape(kept), real_type(compute))
+    variance = staging_buffer(
+        context, prepare_out(context, out, real_type(self.dtype), shape).reshape(kept), real_type(compute)
+    )
     if average is None:
         center = staging_buffer(context, context.workspace(kept, compute), compute)
     else:
-        check_result(self.dtype, average)
-        center = staging_buffer(context, context.resize(average, shape).reshape(kept), compute)
+        center = staging_buffer(context, prepare_out(context, average, self.dtype, shape).reshape(kept), compute)
     source = staging_buffer(context, self, compute)
     deviations = source.buffer if source.buffer is not self else context.workspace(self.shape, compute)
     count = self.size // max(math.prod(kept), 1)

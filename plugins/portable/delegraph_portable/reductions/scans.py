@@ -30,7 +30,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 )
 from delegraph.runtime.numpy_kernels.shapes import wrap_dim
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 
 _ROW: Final = 32  # elements side by side from which on a step for a whole row beats NumPy's own accumulation
 _WIDER: Final = {FLOAT32: FLOAT64, np.dtype(np.complex64): np.dtype(np.complex128)}
@@ -64,9 +64,8 @@ def _step_by_step(step: Callable[..., Any], axis: int, x: Array, out: Array) -> 
 
 def _cumulative(step: np.ufunc, context: Context, self: Array, dim: int, dtype: int | None, out: Array) -> BoundCall:
     result = requested_type(dtype, sum_type(self.dtype))
-    check_result(result, out)
     axis = wrap_dim(dim, self.ndim)
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, result, self.shape)
     if is_complex(self.dtype) and not is_complex(result):
         self = self.real  # the cast to `dtype` comes first, and drops the imaginary part
     if self.ndim == 0:
@@ -125,9 +124,8 @@ def logcumsumexp(context: Context, self: Array, dim: int, out: Array) -> BoundCa
     """log(Σ exp(x)) over the elements so far."""
     if is_integral(self.dtype):
         raise InvalidType(f"argument 'self' must be floating-point or complex, but is {self.dtype}")
-    check_result(self.dtype, out)
     axis = wrap_dim(dim, self.ndim)
-    out = context.resize(out, self.shape)
+    out = prepare_out(context, out, self.dtype, self.shape)
     if self.ndim == 0:
         return copy_call(out, self)
     running = staging_buffer(context, out, _accumulation_type(self.dtype))

@@ -10,10 +10,10 @@ import numpy as np
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
-from delegraph.runtime.numpy_kernels.promotion import check_result, compute_type, is_complex
+from delegraph.runtime.numpy_kernels.promotion import compute_type, is_complex
 from delegraph.runtime.numpy_kernels.shapes import Shape, wrap_dim
 
-from ..library import kernel
+from ..library import kernel, prepare_out
 from .ordering import first_places, kth_place, sorted_places
 
 Places = Callable[[Array], Array]
@@ -24,10 +24,9 @@ def _chosen_call(
     context: Context, places: Places, self: Array, dim: int, count: int | None, values: Array, indices: Array
 ) -> BoundCall:
     """`self` at `places(self)`, with `dim` as the last axis: `count` of them, or one, kept as no dim for None."""
-    check_result(self.dtype, values)
     axis = wrap_dim(dim, self.ndim)
     shape = _chosen_shape(self, axis, count)
-    outs = [context.resize(values, shape), context.resize(indices, shape)]
+    outs = [prepare_out(context, values, self.dtype, shape), context.resize(indices, shape)]
     if count is None or self.ndim == 0:
         outs = [np.expand_dims(out, axis) for out in outs]
     source = np.moveaxis(np.atleast_1d(self), axis, -1)
@@ -148,8 +147,7 @@ def _along_dim(
 def _of_all(places: Places, context: Context, self: Array, out: Array) -> BoundCall:
     """Of an empty tensor NaN, or NaN cast to the integer type."""
     _check_ordered(self)
-    check_result(self.dtype, out)
-    out = context.resize(out, ())
+    out = prepare_out(context, out, self.dtype, ())
 
     def call() -> None:
         x = self.reshape(-1).astype(compute_type(self.dtype), copy=False)

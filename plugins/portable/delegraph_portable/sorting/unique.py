@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -154,30 +155,13 @@ def _slices(context: KernelContext, self: Array, dim: int, ordered: bool, outs: 
 
 
 @data_dependent("aten::unique_dim.out")
-def unique_dim(
-    context: KernelContext,
-    self: Array,
-    dim: int,
-    sorted: bool,
-    return_inverse: bool,
-    return_counts: bool,
-    out0: Array,
-    out1: Array,
-    out2: Array,
-) -> None:
+def unique_dim(context: KernelContext, self: Array, dim: int, *sorted_and_requests: Any) -> None:
     """The distinct slices along `dim` in lexicographic order. Inverse and counts are always given."""
-    _slices(context, self, dim, True, (out0, out1, out2))
+    *_, values, inverse, counts = sorted_and_requests
+    _slices(context, self, dim, True, (values, inverse, counts))
 
 
 @data_dependent("aten::unique_dim_consecutive.out")
-def unique_dim_consecutive(
-    context: KernelContext,
-    self: Array,
-    dim: int,
-    return_inverse: bool,
-    return_counts: bool,
-    out0: Array,
-    out1: Array,
-    out2: Array,
-) -> None:
-    _slices(context, self, dim, False, (out0, out1, out2))
+def unique_dim_consecutive(context: KernelContext, self: Array, dim: int, *requests: Any) -> None:
+    *_, values, inverse, counts = requests
+    _slices(context, self, dim, False, (values, inverse, counts))

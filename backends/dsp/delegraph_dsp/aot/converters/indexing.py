@@ -15,7 +15,7 @@ from torch.fx import Node
 from delegraph.aot.authoring import nearest_pixels, resize_scales
 from delegraph_dsp.aot.grids import output_integers
 from delegraph_dsp.aot.kernel_calls import Use, View
-from delegraph_dsp.aot.kernel_graph import TABLE, KernelGraph, Unsupported
+from delegraph_dsp.aot.kernel_graph import TABLE, KernelGraph, Unsupported, shape_of
 
 __all__: list[str] = []
 
@@ -40,7 +40,7 @@ def index_select(graph: KernelGraph, node: Node, source: Node, dim: int, index: 
 
 def gather(graph: KernelGraph, node: Node, table: View, index: View) -> View:
     """Rows of a table. Each tile has all rows, in as many columns as fit."""
-    shape = tuple(node.meta["val"].shape)
+    shape = shape_of(node)
     if index.dtype not in ("int32", "int64"):
         raise Unsupported(f"its indices are {index.dtype}")
     grid = None
@@ -122,7 +122,7 @@ def _unit(weights: NDArray[np.float64]) -> int:
 
 def _images(graph: KernelGraph, node: Node, source: Node) -> tuple[View, tuple[int, ...]]:
     """All channels of all images, one after the other: [C, H, W]."""
-    x, shape = graph.value(source), tuple(node.meta["val"].shape)
+    x, shape = graph.value(source), shape_of(node)
     if not node.meta["val"].is_contiguous():
         raise Unsupported("its result does not lie contiguously")
     x = x if graph.codes(source) is not None else graph.as_real(x)
@@ -158,4 +158,4 @@ def _resize(
         Use(out, (0, 1, 2)),
     ]
     space = (*shape, *x.shape[1:])
-    return graph.reshaped(graph.add(kernel, space, (0, 1), uses, integers), tuple(node.meta["val"].shape))
+    return graph.reshaped(graph.add(kernel, space, (0, 1), uses, integers), shape_of(node))

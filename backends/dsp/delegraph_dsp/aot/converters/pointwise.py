@@ -11,7 +11,7 @@ from torch.fx import Node
 from delegraph.aot.authoring import Quantization, clamp_limits
 from delegraph_dsp.aot.grids import function_table, output_integers, scaled
 from delegraph_dsp.aot.kernel_calls import View
-from delegraph_dsp.aot.kernel_graph import TABLE, KernelGraph, Unsupported
+from delegraph_dsp.aot.kernel_graph import TABLE, KernelGraph, Unsupported, shape_of
 from delegraph_dsp.program import BINARY_FUNCTIONS, FUNCTIONS
 from delegraph_dsp.runtime.functions import REAL_FUNCTIONS
 from delegraph_machines.fixed_point import not_interpolated
@@ -19,11 +19,6 @@ from delegraph_machines.fixed_point import not_interpolated
 __all__: list[str] = []
 
 aten = torch.ops.aten
-
-
-def shape_of(node: Node) -> tuple[int, ...]:
-    """The shape of a node's result."""
-    return tuple(node.meta["val"].shape)
 
 
 # ---- functions of one ---------------------------------------------------------------------------------------------

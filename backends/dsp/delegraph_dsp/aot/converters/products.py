@@ -13,7 +13,7 @@ from torch.fx import Node
 from delegraph.aot.authoring import Granularity
 from delegraph_dsp.aot.grids import limits_of, multipliers
 from delegraph_dsp.aot.kernel_calls import Use, View
-from delegraph_dsp.aot.kernel_graph import CODE_DTYPES, TABLE, KernelGraph, Unsupported
+from delegraph_dsp.aot.kernel_graph import CODE_DTYPES, TABLE, KernelGraph, Unsupported, shape_of
 
 __all__: list[str] = []
 
@@ -59,7 +59,7 @@ def addmm(graph: KernelGraph, node: Node, bias: Node, a: Node, b: Node, beta: An
 def product(graph: KernelGraph, node: Node, a: Node, b: Node, bias: Node | None, transposed: bool = False) -> View:
     """a @ b + bias, b being [N, K] where it is `transposed`."""
     x, y = graph.value(a), graph.value(b)
-    shape = tuple(node.meta["val"].shape)
+    shape = shape_of(node)
     if len(y.shape) == 2 and len(x.shape) > 2:  # a linear layer's rows are one dim
         x = graph.reshaped(x, (prod(x.shape[:-1]), x.shape[-1]))
     if y.grid is not None and y.grid.axis not in (None, 0 if transposed else 1):

@@ -13,7 +13,7 @@ from torch.fx import Node
 from delegraph.aot.authoring import reduced_dims
 from delegraph_dsp.aot.grids import exponentials, output_integers
 from delegraph_dsp.aot.kernel_calls import Use, View
-from delegraph_dsp.aot.kernel_graph import TABLE, KernelGraph, Unsupported
+from delegraph_dsp.aot.kernel_graph import TABLE, KernelGraph, Unsupported, shape_of
 from delegraph_dsp.program import REDUCTIONS
 from delegraph_dsp.runtime.kernels.rows import NORM_BITS, WEIGHT_BITS
 
@@ -196,7 +196,7 @@ def reduction(graph: KernelGraph, node: Node, source: Node, dims: Any, function:
     count = prod(value.shape[dim] for dim in reduced)
     outer = tuple(value.shape[dim] for dim in kept)
     x = graph.reshaped(value.permute([*kept, *reduced]), (*outer, count))
-    shape = tuple(node.meta["val"].shape)
+    shape = shape_of(node)
     if graph.codes(source) is None:
         out = rows(
             graph, "reduce", graph.as_real(x), [], graph.made("float16", (*outer, 1)), (REDUCTIONS.index(function),)

@@ -9,16 +9,11 @@ import torch
 from torch.fx import Node
 
 from delegraph_dsp.aot.kernel_calls import View
-from delegraph_dsp.aot.kernel_graph import MOVES, TABLE, KernelGraph, Unsupported
+from delegraph_dsp.aot.kernel_graph import MOVES, TABLE, KernelGraph, Unsupported, shape_of
 
 __all__: list[str] = []
 
 aten = torch.ops.aten
-
-
-def shape_of(node: Node) -> tuple[int, ...]:
-    """The shape of a node's result."""
-    return tuple(node.meta["val"].shape)
 
 
 VIEWS = (

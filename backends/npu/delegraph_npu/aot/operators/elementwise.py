@@ -125,8 +125,7 @@ def _check_function(node: Node, input: Node, *arguments: Any) -> str | None:
 
 def function(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Laid:
     """A table of the operator itself, computed by torch for each integer (int8), or each 128th (int16)."""
-    laid = f.operand(input)
-    laid = f.ordered(laid, laid.order)
+    laid = f.settled(input)
     result = f.result(call, laid.order, laid.shape)
     entries = _entries(call, laid.tensor, result.tensor)
     f.add(ir.Table(call.head.name, (laid.tensor,), result.tensor, *call.limits, entries))
@@ -162,21 +161,11 @@ def _check_clamp(node: Node, *arguments: Any) -> str | None:
     return "its limits are tensors, or not numbers" if clamp_limits(node) is None else None
 
 
+@operator("quantized_decomposed::quantize_per_tensor", Annotate.MOVES, int16=True)
 @operator("relu relu6 hardtanh clamp", Annotate.MOVES, _check_clamp, "relu6", int16=True)
 def clamp(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Laid:
-    """The same integers, limited; on another grid if the result has one."""
-    laid = f.operand(input)
-    laid = f.ordered(laid, laid.order)
-    result = f.result(call, laid.order, laid.shape)
-    f.add(ir.Copy(call.head.name, (laid.tensor,), result.tensor, *call.limits))
-    return result
-
-
-@operator("quantized_decomposed::quantize_per_tensor", Annotate.MOVES, int16=True)
-def regrid(f: Folding, call: QuantizedCall, input: Node, *parameters: Any) -> Laid:
-    """Integers of one grid on another."""
-    laid = f.operand(input)
-    laid = f.ordered(laid, laid.order)
+    """The same integers, limited; on another grid if the result has one, as behind a quantize call alone."""
+    laid = f.settled(input)
     result = f.result(call, laid.order, laid.shape)
     f.add(ir.Copy(call.head.name, (laid.tensor,), result.tensor, *call.limits))
     return result
@@ -214,39 +203,31 @@ def softmax(f: Folding, call: QuantizedCall, input: Node, dim: int, *options: An
     result = f.result(call, laid.order, laid.shape)
     name, x = call.head.name, laid.tensor
     row = (*x.shape[:3], 1)
-    bounds8, bounds16, bounds32 = (_bounds(dtype) for dtype in (np.int8, np.int16, np.int32))
 
-    largest = f.between("max", row, np.int8, x.scale, x.zero_point)
-    f.add(ir.Reduce(name, (x,), largest, *bounds8, "max", (3,)))
-    below = f.between("below", x.shape, np.int16, x.scale / 128)
-    f.add(ir.Binary(name, (x, largest), below, *bounds16, "sub"))
-    exponential = f.between("exp", x.shape, np.int16, _UNIT)
+    def step(
+        kind: type[ir.Operator], to: str, shape: ir.Shape, dtype: type, inputs: tuple[ir.Tensor, ...], *how: Any,
+        scale: float = 1.0, zero_point: int = 0,
+    ) -> ir.Tensor:  # fmt: skip
+        out = f.between(to, shape, dtype, scale, zero_point)
+        f.add(kind(name, inputs, out, *out.bounds, *how))
+        return out
+
+    def number(called: str, value: int) -> ir.Tensor:
+        return f.constant(called, np.full((1, 1, 1, 1), value, np.int32))
+
+    largest = step(ir.Reduce, "max", row, np.int8, (x,), "max", (3,), scale=x.scale, zero_point=x.zero_point)
+    below = step(ir.Binary, "below", x.shape, np.int16, (x, largest), "sub", scale=x.scale / 128)
     entries = table_of(lambda v: np.exp(np.minimum(v, 0.0)), below.scale, 0, _UNIT, 0, np.int16)
-    f.add(ir.Table(name, (below,), exponential, *bounds16, entries))
-    total = f.between("sum", row, np.int32)
-    f.add(ir.Reduce(name, (exponential,), total, *bounds32, "sum", (3,)))
-    zeros = f.between("zeros", row, np.int32)
-    f.add(ir.Unary(name, (total,), zeros, *bounds32, "count_leading_zeros"))
-    shifted = f.between("shifted", row, np.int32)
-    f.add(ir.Binary(name, (total, zeros), shifted, *bounds32, "shift_left"))
-    mantissa = f.between("mantissa", row, np.int32, 2.0**-15)
-    half = f.constant("half", np.full((1, 1, 1, 1), 1 << 30, np.int32))
-    f.add(ir.Binary(name, (shifted, half), mantissa, *bounds32, "add"))
-    index = f.between("index", row, np.int16)
-    f.add(ir.Copy(name, (mantissa,), index, *bounds16))
-    inverse = f.between("inverse", row, np.int16, _UNIT)
+    exponential = step(ir.Table, "exp", x.shape, np.int16, (below,), entries, scale=_UNIT)
+    total = step(ir.Reduce, "sum", row, np.int32, (exponential,), "sum", (3,))
+    zeros = step(ir.Unary, "zeros", row, np.int32, (total,), "count_leading_zeros")
+    shifted = step(ir.Binary, "shifted", row, np.int32, (total, zeros), "shift_left")
+    mantissa = step(ir.Binary, "mantissa", row, np.int32, (shifted, number("half", 1 << 30)), "add", scale=2.0**-15)
+    index = step(ir.Copy, "index", row, np.int16, (mantissa,))
     entries = table_of(lambda v: 1 / (1 + (v + 32768) / 65536), 1.0, 0, _UNIT, 0, np.int16)
-    f.add(ir.Table(name, (index,), inverse, *bounds16, entries))
-    places = f.between("places", row, np.int32)
-    f.add(ir.Binary(name, (f.constant("bits", np.full((1, 1, 1, 1), 31, np.int32)), zeros), places, *bounds32, "sub"))
-    product = f.between("product", x.shape, np.int32)
-    f.add(ir.Binary(name, (exponential, inverse), product, *bounds32, "mul"))
-    share = f.between("share", x.shape, np.int32, _UNIT)
-    f.add(ir.Binary(name, (product, places), share, *bounds32, "shift_right"))
+    inverse = step(ir.Table, "inverse", row, np.int16, (index,), entries, scale=_UNIT)
+    places = step(ir.Binary, "places", row, np.int32, (number("bits", 31), zeros), "sub")
+    product = step(ir.Binary, "product", x.shape, np.int32, (exponential, inverse), "mul")
+    share = step(ir.Binary, "share", x.shape, np.int32, (product, places), "shift_right", scale=_UNIT)
     f.add(ir.Copy(name, (share,), result.tensor, *call.limits))
     return result
-
-
-def _bounds(dtype: type[np.signedinteger[Any]]) -> tuple[int, int]:
-    bounds = np.iinfo(dtype)
-    return int(bounds.min), int(bounds.max)

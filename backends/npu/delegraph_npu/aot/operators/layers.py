@@ -161,7 +161,7 @@ def convolution(
     window = _window(weight, stride, padding, dilation, transposed, output_padding)
     kernels, scale = _kernels(f, weight, transposed, groups)
     result = f.result(call, order)
-    channels = result.tensor.shape[3]
+    *places, channels = result.tensor.shape
     offsets, kernels, steps = f.bias(bias, image.scale, kernels, np.broadcast_to(scale, channels))
     low, high = call.limits
     if groups > 1 and kernels.shape[3] == 1 and channels == groups:
@@ -172,7 +172,7 @@ def convolution(
     for group in range(groups):
         part = _channels(f, image, group, groups)
         mine = slice(group * channels // groups, (group + 1) * channels // groups)
-        out = result.tensor if groups == 1 else _part_of(f, result.tensor, groups)
+        out = result.tensor if groups == 1 else f.part("part", (*places, channels // groups), result.tensor)
         weights = np.ascontiguousarray(kernels[mine])
         f.add(ir.Convolution(call.head.name, (part,), out, low, high, window, weights, offsets[mine], steps[mine]))
         parts.append(out)
@@ -201,20 +201,10 @@ def _channels(f: Folding, image: ir.Tensor, group: int, groups: int) -> ir.Tenso
     if groups == 1:
         return image
     n, h, w, c = image.shape
-    part = f.between("group", (n, h, w, c // groups), image.dtype.type, image.scale, image.zero_point)
+    part = f.part("group", (n, h, w, c // groups), image)
     begin = (0, 0, 0, group * c // groups)
-    f.add(ir.Slice("group", (image,), part, *_limits(image), begin, (1, 1, 1, 1)))
+    f.add(ir.Slice("group", (image,), part, *image.bounds, begin, (1, 1, 1, 1)))
     return part
-
-
-def _part_of(f: Folding, whole: ir.Tensor, groups: int) -> ir.Tensor:
-    n, h, w, c = whole.shape
-    return f.between("part", (n, h, w, c // groups), whole.dtype.type, whole.scale, whole.zero_point)
-
-
-def _limits(tensor: ir.Tensor) -> tuple[int, int]:
-    bounds = np.iinfo(tensor.dtype)
-    return int(bounds.min), int(bounds.max)
 
 
 @operator("conv1d conv2d", Annotate.LAYER, _check_conv, "conv1d conv2d conv1d.padding conv2d.padding")

@@ -21,17 +21,10 @@ __all__ = ["on_grid"]
 def on_grid(f: Folding, call: QuantizedCall, laid: Laid) -> Laid:
     """The moved integers on the grid of the call's result: themselves, unless grids or limits differ."""
     result = f.result(call, laid.order, laid.shape)
-    low, high = call.limits
-    bounds = np.iinfo(laid.tensor.dtype)
-    if laid.tensor.same_grid(result.tensor) and (low, high) == (bounds.min, bounds.max):
+    if laid.tensor.same_grid(result.tensor) and call.limits == laid.tensor.bounds:
         return laid
-    f.add(ir.Copy(call.head.name, (laid.tensor,), result.tensor, low, high))
+    f.add(ir.Copy(call.head.name, (laid.tensor,), result.tensor, *call.limits))
     return result
-
-
-def _limits(tensor: ir.Tensor) -> tuple[int, int]:
-    bounds = np.iinfo(tensor.dtype)
-    return int(bounds.min), int(bounds.max)
 
 
 @operator("view reshape flatten unflatten unsqueeze squeeze", Annotate.MOVES, int16=True)
@@ -50,22 +43,20 @@ def reshape(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> La
     order = rows(len(shape))
     source = laid.tensor
     target = ir.Tensor(f.name(call.head.name), placed(shape, order), source.dtype, source.scale, source.zero_point)
-    f.add(ir.Reshape(call.head.name, (source,), target, *_limits(source)))
+    f.add(ir.Reshape(call.head.name, (source,), target, *source.bounds))
     return on_grid(f, call, Laid(target, shape, order))
 
 
 @operator("clone contiguous dropout alias", Annotate.MOVES, int16=True)
 def same(f: Folding, call: QuantizedCall, input: Node, *arguments: Any) -> Laid:
     """Nothing moves: the compiler chooses where elements lie."""
-    laid = f.operand(input)
-    return on_grid(f, call, f.ordered(laid, laid.order))
+    return on_grid(f, call, f.settled(input))
 
 
 @operator("permute", Annotate.MOVES, int16=True)
 def permute(f: Folding, call: QuantizedCall, input: Node, dims: Sequence[int]) -> Laid:
     """Another order of the same integers."""
-    laid = f.operand(input)
-    laid = f.ordered(laid, laid.order)
+    laid = f.settled(input)
     return on_grid(f, call, permuted(laid, [dim % len(laid.shape) for dim in dims]))
 
 
@@ -86,9 +77,9 @@ def _slice(f: Folding, call: QuantizedCall, laid: Laid, dim: int, begin: int, si
     sizes, first, steps = list(source.shape), [0] * 4, [1] * 4
     sizes[axis], first[axis], steps[axis] = size, begin, step
     n, h, w, c = sizes
-    part = f.between("part", (n, h, w, c), source.dtype.type, source.scale, source.zero_point)
+    part = f.part("part", (n, h, w, c), source)
     begins, strides = (first[0], first[1], first[2], first[3]), (steps[0], steps[1], steps[2], steps[3])
-    f.add(ir.Slice(call.head.name, (source,), part, *_limits(source), begins, strides))
+    f.add(ir.Slice(call.head.name, (source,), part, *source.bounds, begins, strides))
     shape = (*laid.shape[:dim], size, *laid.shape[dim + 1 :])
     return Laid(part, shape, laid.order)
 
@@ -99,8 +90,7 @@ def slice_(
     step: int = 1,
 ) -> Laid:  # fmt: skip
     """A view."""
-    laid = f.operand(input)
-    laid = f.ordered(laid, laid.order)
+    laid = f.settled(input)
     dim %= len(laid.shape)
     begin, _, _ = slice(start, end, step).indices(laid.shape[dim])
     return on_grid(f, call, _slice(f, call, laid, dim, begin, shape_of(call.head)[dim], step))
@@ -109,8 +99,7 @@ def slice_(
 @operator("select", Annotate.MOVES, int16=True)
 def select(f: Folding, call: QuantizedCall, input: Node, dim: int, index: int) -> Laid:
     """A view of one element along `dim`, which is removed."""
-    laid = f.operand(input)
-    laid = f.ordered(laid, laid.order)
+    laid = f.settled(input)
     dim %= len(laid.shape)
     part = _slice(f, call, laid, dim, index % laid.shape[dim], 1, 1)
     n, h, w, c = (None if d is None or d == dim else d - (d > dim) for d in part.order)
@@ -130,10 +119,9 @@ def cat(f: Folding, call: QuantizedCall, inputs: Sequence[Node], dim: int = 0) -
 
 
 def _regrid(f: Folding, call: QuantizedCall, tensor: ir.Tensor, target: ir.Tensor) -> ir.Tensor:
-    bounds = _limits(tensor)
-    if tensor.same_grid(target) and call.limits == bounds:
+    if tensor.same_grid(target) and call.limits == tensor.bounds:
         return tensor
-    copied = f.between("part", tensor.shape, target.dtype.type, target.scale, target.zero_point)
+    copied = f.part("part", tensor.shape, target)
     f.add(ir.Copy(call.head.name, (tensor,), copied, *call.limits))
     return copied
 
@@ -151,8 +139,7 @@ def _check_pad(node: Node, input: Node, amounts: Sequence[int], *options: Any) -
 @operator("constant_pad_nd pad", Annotate.MOVES, _check_pad, "pad", int16=True)
 def pad(f: Folding, call: QuantizedCall, input: Node, amounts: Sequence[int], *options: Any) -> Laid:
     """Padded with the integer nearest to the number."""
-    laid = f.operand(input)
-    laid = f.ordered(laid, laid.order)
+    laid = f.settled(input)
     numbers = [option for option in options if isinstance(option, int | float)]
     source = laid.tensor
     before, sizes = [0] * 4, list(source.shape)
@@ -161,10 +148,9 @@ def pad(f: Folding, call: QuantizedCall, input: Node, amounts: Sequence[int], *o
         before[axis] = amounts[2 * pair]
         sizes[axis] += amounts[2 * pair] + amounts[2 * pair + 1]
     n, h, w, c = sizes
-    target = f.between("padded", (n, h, w, c), source.dtype.type, source.scale, source.zero_point)
-    low, high = _limits(source)
+    target = f.part("padded", (n, h, w, c), source)
     number = numbers[0] if numbers else 0.0
-    value = int(np.clip(np.round(number / source.scale) + source.zero_point, low, high))
+    value = int(np.clip(np.round(number / source.scale) + source.zero_point, *source.bounds))
     first = (before[0], before[1], before[2], before[3])
-    f.add(ir.Pad(call.head.name, (source,), target, low, high, first, value))
+    f.add(ir.Pad(call.head.name, (source,), target, *source.bounds, first, value))
     return on_grid(f, call, Laid(target, shape_of(call.head), laid.order))

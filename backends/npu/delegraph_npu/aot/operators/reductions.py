@@ -77,9 +77,8 @@ def _pooled(f: Folding, call: QuantizedCall, input: Node, kind: str, window: Win
         steps = np.full(channels, 1 / count)
         f.add(ir.Convolution(call.head.name, (image,), result.tensor, low, high, window, ones, nothing, steps, True))
         return result
-    pooled = f.between("pooled", result.tensor.shape, image.dtype.type, image.scale, image.zero_point)
-    bounds = np.iinfo(image.dtype)
-    f.add(ir.Pool(call.head.name, (image,), pooled, int(bounds.min), int(bounds.max), kind, window))
+    pooled = f.part("pooled", result.tensor.shape, image)
+    f.add(ir.Pool(call.head.name, (image,), pooled, *pooled.bounds, kind, window))
     return on_grid(f, call, Laid(pooled, result.shape, order))
 
 
@@ -147,8 +146,7 @@ def largest(f: Folding, call: QuantizedCall, input: Node, dims: Any = None, keep
 def _reduced(
     f: Folding, call: QuantizedCall, input: Node, dims: tuple[int, ...], kind: str, factor: float, keepdim: bool
 ) -> Laid:
-    laid = f.operand(input)
-    laid = f.ordered(laid, laid.order)
+    laid = f.settled(input)
     source = laid.tensor
     axes = tuple(laid.order.index(dim) for dim in dims)
     n, h, w, c = (1 if axis in axes else size for axis, size in enumerate(source.shape))
@@ -157,9 +155,8 @@ def _reduced(
         tensor = f.between("sum", (n, h, w, c), np.dtype(str(out.dtype)[6:]).type, out.scale, out.zero_point)
         f.add(ir.Reduce(call.head.name, (source,), tensor, *call.limits, kind, axes, factor))
     else:
-        tensor = f.between("max", (n, h, w, c), source.dtype.type, source.scale, source.zero_point)
-        bounds = np.iinfo(source.dtype)
-        f.add(ir.Reduce(call.head.name, (source,), tensor, int(bounds.min), int(bounds.max), kind, axes))
+        tensor = f.part("max", (n, h, w, c), source)
+        f.add(ir.Reduce(call.head.name, (source,), tensor, *tensor.bounds, kind, axes))
     shape = shape_of(call.head)
     if keepdim or len(shape) == len(laid.shape):
         return on_grid(f, call, Laid(tensor, shape, laid.order))
