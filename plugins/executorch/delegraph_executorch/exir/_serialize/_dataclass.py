@@ -81,6 +81,8 @@ def _value(value: Any, hint: Any) -> Any:
     if (sequence := get_origin(hint)) in (list, tuple):
         item = get_args(hint)[0]
         return sequence(_value(one, item) for one in value)
+    if get_origin(hint) is dict:
+        return {key: _value(one, get_args(hint)[1]) for key, one in value.items()}
     if get_origin(hint) in (Union, UnionType):
         return value
     if isinstance(hint, EnumMeta):
