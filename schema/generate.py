@@ -1,5 +1,7 @@
 """schema/*.fbs -> what the file's records are read and written by: `core/delegraph/program/_generated/*_tables.py`.
 
+Then `executorch_records.py` gives ExecuTorch's records in `plugins/executorch` the fields of these tables.
+
     python schema/generate.py [path/to/flatc]
 
 Run it where Delegraph is installed, with what developing it needs: its own reader reads what flatc says of a schema. A
@@ -42,6 +44,7 @@ def main(flatc: str) -> None:
             subprocess.run([flatc, "--binary", "--schema", "-o", directory, str(SCHEMA / f"{name}.fbs")], check=True)
             described = (Path(directory) / f"{name}.bfbs").read_bytes()
         (TABLES / f"{name}_tables.py").write_text(tables_module(name, described))
+    subprocess.run([sys.executable, str(SCHEMA / "executorch_records.py")], check=True)  # which imports the new tables
 
 
 def tables_module(name: str, described: bytes) -> str:

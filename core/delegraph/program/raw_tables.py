@@ -1,5 +1,7 @@
 """The flatbuffer of a `.pte` <-> its tables one to one, as plain dicts, which tools show and edit below `Program`.
 
+Those of a `.bpte` and a `.ptd` are read, too.
+
     {"version": 0, "execution_plan": [{"name": "forward", "values": [{"val_type": "Int", "val": {"int_val": 3}}, …]}]}
 
 Keys are the fields of `schema/program.fbs`, as in the JSON that flatc writes: a union is its member's name and its
@@ -14,11 +16,13 @@ from functools import partial
 from typing import Any, Final
 
 from delegraph.errors import InvalidArgument, InvalidProgram
+from delegraph.program._generated import bundled_program_tables, flat_tensor_tables
 from delegraph.program._generated import program_tables as tables
 from delegraph.program.buffers import byte_view
+from delegraph.program.flat_tensor import IDENTIFIER as FLAT_TENSOR_IDENTIFIER
 from delegraph.program.flatbuffer_builder import Table, Tables, Vector, build, numbers
 from delegraph.program.flatbuffer_reader import FlatBufferReader
-from delegraph.program.header import IDENTIFIER, pack_head
+from delegraph.program.header import BUNDLED_IDENTIFIER, IDENTIFIER, pack_head
 from delegraph.program.schema import Buffer
 from delegraph.program.serialize import FORCE_ALIGN
 from delegraph.program.table_layout import FieldKind, TableLayout, layouts_of
@@ -26,10 +30,19 @@ from delegraph.program.table_layout import FieldKind, TableLayout, layouts_of
 __all__ = ["read_tables", "write_tables"]
 
 _LAYOUTS: Final = layouts_of(tables)
+_ROOTS: Final = {
+    IDENTIFIER: (tables.PROGRAM, _LAYOUTS),
+    BUNDLED_IDENTIFIER: (bundled_program_tables.BUNDLED_PROGRAM, layouts_of(bundled_program_tables)),
+    FLAT_TENSOR_IDENTIFIER: (flat_tensor_tables.FLAT_TENSOR, layouts_of(flat_tensor_tables)),
+}
+"""Identifiers of files -> the root table, and all that it can refer to."""
+
 _BYTES: Final = {
     ("CompileSpec", "value"): "",
     ("Buffer", "storage"): "constant_tensor_alignment",
     ("BackendDelegateInlineData", "data"): "delegate_alignment",
+    ("BundledProgram", "program"): "",
+    ("Tensor", "data"): "",
 }
 """Fields that are bytes, not numbers of 8 bits -> the argument of `write_tables` that they are aligned by."""
 
@@ -38,36 +51,49 @@ _BYTES: Final = {
 
 
 def read_tables(data: Buffer) -> dict[str, Any]:
-    """The root table of the program in `data`, a whole `.pte` or its flatbuffer. Raises `InvalidProgram`."""
+    """The root table of the program in `data`, a whole `.pte` or its flatbuffer; or of a `.bpte` or a `.ptd`.
+
+    Raises `InvalidProgram`.
+    """
     view = byte_view(data)
-    if bytes(view[4:8]) != IDENTIFIER:
+    if bytes(view[4:8]) not in _ROOTS:
         raise InvalidProgram(f"not a .pte: bytes 4 to 8 are {bytes(view[4:8])!r}, not {IDENTIFIER!r}")
+    root, layouts = _ROOTS[bytes(view[4:8])]
     reader = FlatBufferReader(view, InvalidProgram)
-    return _read_table(reader, tables.PROGRAM, reader.root())
+    return _Reader(reader, layouts).table(root, reader.root())
 
 
-def _read_table(reader: FlatBufferReader, layout: TableLayout, position: int) -> dict[str, Any]:
-    fields = dict(zip(layout.names, reader.table(layout, position), strict=True))
-    for name, kind in zip(layout.names, layout.kinds, strict=True):
-        at = fields[name]
-        if at is None or kind.form == "number":
-            continue
-        if kind.form == "union":
-            code = fields[f"{name}_type"]
-            if not 1 <= code <= len(kind.of):
-                reader.refuse(position, f"{layout.name}.{name} has no member of union code {code}")
-            fields[f"{name}_type"] = kind.of[code - 1]
-            fields[name] = _read_table(reader, _LAYOUTS[kind.of[code - 1]], at)
-        elif kind.form == "text":
-            fields[name] = reader.string(at)
-        elif kind.form == "numbers":
-            is_bytes = (layout.name, name) in _BYTES
-            fields[name] = bytes(reader.view(at)) if is_bytes else list(reader.vector(kind.of[0], at))
-        elif kind.form == "table":
-            fields[name] = _read_table(reader, _LAYOUTS[kind.of[0]], at)
-        else:
-            fields[name] = [_read_table(reader, _LAYOUTS[kind.of[0]], each) for each in reader.tables(at)]
-    return fields
+class _Reader:
+    def __init__(self, reader: FlatBufferReader, layouts: Mapping[str, TableLayout]) -> None:
+        self._reader = reader
+        self._layouts = layouts
+
+    def table(self, layout: TableLayout, position: int) -> dict[str, Any]:
+        fields = dict(zip(layout.names, self._reader.table(layout, position), strict=True))
+        for name, kind in zip(layout.names, layout.kinds, strict=True):
+            at = fields[name]
+            if kind.form == "union" and at is not None:
+                code = fields[f"{name}_type"]
+                if not 1 <= code <= len(kind.of):
+                    self._reader.refuse(position, f"{layout.name}.{name} has no member of union code {code}")
+                fields[f"{name}_type"] = kind.of[code - 1]
+                fields[name] = self.table(self._layouts[kind.of[code - 1]], at)
+            elif at is not None:
+                fields[name] = self._field(layout.name, name, kind, at)
+        return fields
+
+    def _field(self, table: str, name: str, kind: FieldKind, at: Any) -> Any:
+        if kind.form == "number":
+            return at
+        if kind.form == "text":
+            return self._reader.string(at)
+        if (table, name) in _BYTES:
+            return bytes(self._reader.view(at))
+        if kind.form == "numbers":
+            return list(self._reader.vector(kind.of[0], at))
+        if kind.form == "table":
+            return self.table(self._layouts[kind.of[0]], at)
+        return [self.table(self._layouts[kind.of[0]], each) for each in self._reader.tables(at)]
 
 
 # ---- dicts -> bytes --------------------------------------------------------------------------------

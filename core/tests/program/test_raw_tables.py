@@ -8,6 +8,7 @@ import pytest
 
 from delegraph.errors import InvalidArgument, InvalidProgram
 from delegraph.program import deserialize_program, read_tables, serialize_program, write_tables
+from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout, serialize_flat_tensor
 from delegraph.program.schema import (
     BackendDelegate,
     Bool,
@@ -96,3 +97,10 @@ def test_what_is_not_a_program_is_refused() -> None:
     data = bytearray(serialize_program(PROGRAM))
     with pytest.raises(InvalidProgram, match="damaged"):
         read_tables(data[:40])
+
+
+def test_tables_of_external_data() -> None:
+    layout = TensorLayout(ScalarType.FLOAT, (2,), (0,))
+    tables = read_tables(serialize_flat_tensor(FlatTensor({"w": ExternalData(bytes(8), layout)})))
+    assert tables["named_data"][0]["tensor_layout"] == {"scalar_type": 6, "sizes": [2], "dim_order": [0]}
+    assert only(tables, "segments") == {"offset": 0, "size": 8}

@@ -20,7 +20,12 @@ from delegraph_executorch.exir._serialize._cord import Cord
 from delegraph_executorch.exir._serialize.data_serializer import DataEntry, DataPayload
 from delegraph_executorch.exir.tensor_layout import TensorLayout
 from delegraph_executorch.extension.export_util.utils import export_to_edge, export_to_exec_prog, save_pte_program
-from delegraph_executorch.extension.flat_tensor.serialize.serialize import FlatTensorConfig, FlatTensorSerializer
+from delegraph_executorch.extension.flat_tensor.serialize import flat_tensor_schema
+from delegraph_executorch.extension.flat_tensor.serialize.serialize import (
+    FlatTensorConfig,
+    FlatTensorSerializer,
+    _deserialize_to_flat_tensor,
+)
 from delegraph_executorch.extension.pybindings import portable_lib
 from delegraph_executorch.extension.pytree import tree_flatten, tree_unflatten
 
@@ -130,6 +135,9 @@ def test_flat_tensors() -> None:
         "tied": (0, layout),
         "blob": (1, None),
     }
+    tables = _deserialize_to_flat_tensor(data)
+    assert tables.segments == [flat_tensor_schema.DataSegment(0, 24), flat_tensor_schema.DataSegment(256, 4)]
+    assert flat_tensor_schema.NamedData("tied", 0, layout) in tables.named_data
     output = serializer.deserialize_to_named_data_store_output(data, "model")
     assert (output.pte_data, list(output.external_data)) == ({}, ["model"])
 

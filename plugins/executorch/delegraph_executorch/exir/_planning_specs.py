@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph.errors import LoweringError
 from delegraph_executorch.exir import memory
+from delegraph_executorch.exir.operator.convert import output_to_aliased_input_map
 from delegraph_executorch.exir.schema import TensorShapeDynamism
 from delegraph_executorch.exir.tensor import TensorSpec
 
@@ -50,23 +51,7 @@ def _is_out_var_node(node: Node) -> bool:
 def _is_inplace_node(node: Node) -> bool:
     """Whether the results of `node` are arguments that it changes."""
     op = _operator(node)
-    return op is not None and not _is_out_var_node(node) and bool(_written_arguments(op))
-
-
-def _written_arguments(op: OpOverload) -> dict[int, int]:
-    """Result -> the argument that it is, changed."""
-    schema = op._schema
-    written: dict[int, int] = {}
-    for result, returned in enumerate(schema.returns):
-        if returned.alias_info is not None and returned.alias_info.is_write:
-            same = [
-                position
-                for position, argument in enumerate(schema.arguments)
-                if argument.alias_info is not None and argument.alias_info.before_set & returned.alias_info.before_set
-            ]
-            if len(same) == 1:
-                written[result] = same[0]
-    return written
+    return op is not None and not _is_out_var_node(node) and bool(output_to_aliased_input_map(op._schema))
 
 
 def _is_mutable_buffer(node: Node, graph_signature: ExportGraphSignature | None = None) -> bool:
@@ -125,7 +110,7 @@ def _alias_inplace_result_specs(node: Node) -> None:
     if op is None or specs is None:
         return
     results = list(specs) if isinstance(specs, (list, tuple)) else [specs]
-    for result, position in _written_arguments(op).items():
+    for result, position in output_to_aliased_input_map(op._schema).items():
         name = op._schema.arguments[position].name
         argument = node.args[position] if position < len(node.args) else node.kwargs.get(name)
         spec = argument.meta.get("spec") if isinstance(argument, Node) else None

@@ -14,7 +14,7 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Self
 
 import torch
 from torch.export import ExportedProgram
@@ -106,6 +106,19 @@ class Stage(ABC):
         return self.get_artifacts().get_context("delegation_info")
 
 
+class _LoweringStage(Stage):
+    """A stage that a `LoweringRecipe` describes: `recipe_fields` are those that it is made with."""
+
+    recipe_fields: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def from_recipe(cls, lowering_recipe: LoweringRecipe | None) -> Self:
+        """The stage as the recipe has it."""
+        return (
+            cls() if lowering_recipe is None else cls(*(getattr(lowering_recipe, name) for name in cls.recipe_fields))
+        )
+
+
 class TorchExportStage(Stage):
     """models -> `torch.export.export` of each on its first example input, then the recipe's passes."""
 
@@ -138,12 +151,13 @@ class TorchExportStage(Stage):
         self._artifact = artifact.copy_with_new_data(programs)
 
 
-class EdgeTransformAndLowerStage(Stage):
+class EdgeTransformAndLowerStage(_LoweringStage):
     """exported programs -> `to_edge_transform_and_lower`."""
 
     stage_type: Final = StageType.TO_EDGE_TRANSFORM_AND_LOWER
     valid_predecessor_stages: Final = [StageType.TORCH_EXPORT]
     can_start_pipeline: Final = True
+    recipe_fields = ("partitioners", "edge_transform_passes", "edge_compile_config")
 
     def __init__(
         self,
@@ -154,14 +168,6 @@ class EdgeTransformAndLowerStage(Stage):
         self._partitioners = partitioners
         self._transform_passes = transform_passes
         self._compile_config = compile_config
-
-    @classmethod
-    def from_recipe(cls, lowering_recipe: LoweringRecipe | None) -> EdgeTransformAndLowerStage:
-        """The stage as the recipe has it."""
-        if lowering_recipe is None:
-            return cls()
-        recipe = lowering_recipe
-        return cls(recipe.partitioners, recipe.edge_transform_passes, recipe.edge_compile_config)
 
     def run(self, artifact: PipelineArtifact) -> None:
         """Raises `ValueError` for passes that cannot be called, and as `to_edge_transform_and_lower`."""
@@ -269,20 +275,16 @@ class QuantizeStage(Stage):
         self._artifact = artifact.copy_with_new_data(quantized)
 
 
-class ToEdgeStage(Stage):
+class ToEdgeStage(_LoweringStage):
     """exported programs -> `to_edge`."""
 
     stage_type: Final = StageType.TO_EDGE
     valid_predecessor_stages: Final = [StageType.TORCH_EXPORT]
     can_start_pipeline: Final = True
+    recipe_fields = ("edge_compile_config",)
 
     def __init__(self, edge_compile_config: Any = None) -> None:
         self._edge_compile_config = edge_compile_config
-
-    @classmethod
-    def from_recipe(cls, lowering_recipe: LoweringRecipe | None) -> ToEdgeStage:
-        """The stage as the recipe has it."""
-        return cls() if lowering_recipe is None else cls(lowering_recipe.edge_compile_config)
 
     def run(self, artifact: PipelineArtifact) -> None:
         """Raises as `to_edge`."""
@@ -295,12 +297,13 @@ class ToEdgeStage(Stage):
         self._artifact = artifact.copy_with_new_data(manager)
 
 
-class EdgeProgramManagerTransformStage(Stage):
+class EdgeProgramManagerTransformStage(_LoweringStage):
     """edge manager -> the recipe's passes: those by method, then those that are made for the manager, one by one."""
 
     stage_type: Final = StageType.EDGE_PROGRAM_MANAGER_TRANSFORM
     valid_predecessor_stages: Final = [StageType.TO_EDGE]
     can_start_pipeline: Final = False
+    recipe_fields = ("edge_transform_passes", "edge_manager_transform_passes")
 
     def __init__(
         self,
@@ -309,13 +312,6 @@ class EdgeProgramManagerTransformStage(Stage):
     ) -> None:
         self._edge_transform_passes = edge_transform_passes or []
         self._edge_manager_transform_passes = edge_manager_transform_passes or []
-
-    @classmethod
-    def from_recipe(cls, lowering_recipe: LoweringRecipe | None) -> EdgeProgramManagerTransformStage:
-        """The stage as the recipe has it."""
-        if lowering_recipe is None:
-            return cls()
-        return cls(lowering_recipe.edge_transform_passes, lowering_recipe.edge_manager_transform_passes)
 
     def run(self, artifact: PipelineArtifact) -> None:
         """Raises `TypeError` for data that is no manager, `ValueError` for passes that cannot be called."""
@@ -331,20 +327,16 @@ class EdgeProgramManagerTransformStage(Stage):
         self._artifact = artifact if manager is artifact.data else artifact.copy_with_new_data(manager)
 
 
-class ToBackendStage(Stage):
+class ToBackendStage(_LoweringStage):
     """edge manager -> `to_backend` with each partitioner."""
 
     stage_type: Final = StageType.TO_BACKEND
     valid_predecessor_stages: Final = [StageType.TO_EDGE, StageType.EDGE_PROGRAM_MANAGER_TRANSFORM]
     can_start_pipeline: Final = False
+    recipe_fields = ("partitioners",)
 
     def __init__(self, partitioners: list[Any] | None = None) -> None:
         self._partitioners = partitioners
-
-    @classmethod
-    def from_recipe(cls, lowering_recipe: LoweringRecipe | None) -> ToBackendStage:
-        """The stage as the recipe has it."""
-        return cls() if lowering_recipe is None else cls(lowering_recipe.partitioners)
 
     def run(self, artifact: PipelineArtifact) -> None:
         """Raises `RuntimeError` without a manager, and as `to_backend`."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import delegraph.devtools
 from delegraph.aot import ExecutorchProgramManager
-from delegraph.devtools import MethodTestSuite
+from delegraph.devtools import MethodTestSuite, serialize_bundled_program
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph_executorch.devtools.bundled_program import schema as bp_schema
-from delegraph_executorch.devtools.bundled_program.schema.bundled_program_schema import as_schema
+from delegraph_executorch.exir._serialize._flatbuffer_program import record_of
 
 __all__ = ["BundleMismatch", "BundledProgram"]
 
@@ -35,4 +35,4 @@ class BundledProgram(delegraph.devtools.BundledProgram):
 
     def serialize_to_schema(self) -> bp_schema.BundledProgram:
         """The records of ExecuTorch's schema."""
-        return as_schema(self)
+        return record_of(serialize_bundled_program(self), bp_schema.BundledProgram)

@@ -16,6 +16,7 @@ from delegraph_executorch.devtools.etdump.schema_flatcc import (
     Tensor,
     Value,
 )
+from delegraph_executorch.exir.tensor import enum_to_scalar_map
 
 __all__ = [
     "InferenceOutput",
@@ -31,29 +32,8 @@ InferenceOutput: TypeAlias = Any
 """A tensor, a list of tensors, a number or None."""
 ProgramOutput: TypeAlias = list[InferenceOutput]
 
-_DTYPES: Final = {
-    ScalarType.BYTE: torch.uint8,
-    ScalarType.CHAR: torch.int8,
-    ScalarType.SHORT: torch.int16,
-    ScalarType.INT: torch.int32,
-    ScalarType.LONG: torch.int64,
-    ScalarType.HALF: torch.float16,
-    ScalarType.FLOAT: torch.float32,
-    ScalarType.DOUBLE: torch.float64,
-    ScalarType.COMPLEX32: torch.complex32,
-    ScalarType.COMPLEX64: torch.complex64,
-    ScalarType.COMPLEX128: torch.complex128,
-    ScalarType.BOOL: torch.bool,
-    ScalarType.BFLOAT16: torch.bfloat16,
-    ScalarType.FLOAT8E5M2: torch.float8_e5m2,
-    ScalarType.FLOAT8E4M3FN: torch.float8_e4m3fn,
-    ScalarType.FLOAT8E5M2FNUZ: torch.float8_e5m2fnuz,
-    ScalarType.FLOAT8E4M3FNUZ: torch.float8_e4m3fnuz,
-    ScalarType.BITS16: torch.uint16,
-    ScalarType.UINT16: torch.uint16,
-    ScalarType.UINT32: torch.uint32,
-    ScalarType.UINT64: torch.uint64,
-}
+_DTYPES: Final = {code: dtype for code, dtype in enum_to_scalar_map.items() if not code.name.startswith(("Q", "BITS"))}
+_DTYPES[ScalarType.BITS16] = torch.uint16
 
 
 def inflate_runtime_output(value: Value, output_buffer: bytes | None) -> InferenceOutput:

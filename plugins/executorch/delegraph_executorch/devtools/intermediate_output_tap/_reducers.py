@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -83,6 +84,7 @@ class _Eager:
 
     abs, mul, sub, mean, sqrt = torch.abs, torch.mul, torch.sub, torch.mean, torch.sqrt
     amin, amax, sum, isnan, isinf = torch.amin, torch.amax, torch.sum, torch.isnan, torch.isinf
+    stack = torch.stack
 
     @staticmethod
     def float32(x: torch.Tensor) -> torch.Tensor:
@@ -107,10 +109,6 @@ class _Eager:
     @staticmethod
     def count(mask: torch.Tensor) -> torch.Tensor:
         return mask.to(torch.float32).sum()
-
-    @staticmethod
-    def stack(values: list[torch.Tensor]) -> torch.Tensor:
-        return torch.stack(values)
 
 
 class _Emitting:
@@ -144,38 +142,26 @@ class _Emitting:
     def count(self, mask: Node) -> Node:
         return self.sum(self.float32(mask))
 
-    def stack(self, values: list[Node]) -> Node:
-        return self._call(exir_ops.edge.aten.stack.default, values)
-
-    def abs(self, x: Node) -> Node:
-        return self._call(exir_ops.edge.aten.abs.default, x)
-
-    def mul(self, x: Node, y: Node) -> Node:
-        return self._call(exir_ops.edge.aten.mul.Tensor, x, y)
-
-    def sub(self, x: Node, y: Node) -> Node:
-        return self._call(exir_ops.edge.aten.sub.Tensor, x, y)
-
-    def mean(self, x: Node) -> Node:
-        return self._call(exir_ops.edge.aten.mean.default, x)
-
-    def sqrt(self, x: Node) -> Node:
-        return self._call(exir_ops.edge.aten.sqrt.default, x)
-
-    def amin(self, x: Node) -> Node:
-        return self._call(exir_ops.edge.aten.amin.default, x)
-
-    def amax(self, x: Node) -> Node:
-        return self._call(exir_ops.edge.aten.amax.default, x)
-
     def sum(self, x: Node) -> Node:
         return self._call(exir_ops.edge.aten.sum.dim_IntList, x, [])
 
-    def isnan(self, x: Node) -> Node:
-        return self._call(exir_ops.edge.aten.isnan.default, x)
+    def __getattr__(self, name: str) -> Callable[..., Node]:
+        return partial(self._call, _CALLED[name])
 
-    def isinf(self, x: Node) -> Node:
-        return self._call(exir_ops.edge.aten.isinf.default, x)
+
+_CALLED: Final = {
+    "abs": exir_ops.edge.aten.abs.default,
+    "amax": exir_ops.edge.aten.amax.default,
+    "amin": exir_ops.edge.aten.amin.default,
+    "isinf": exir_ops.edge.aten.isinf.default,
+    "isnan": exir_ops.edge.aten.isnan.default,
+    "mean": exir_ops.edge.aten.mean.default,
+    "mul": exir_ops.edge.aten.mul.Tensor,
+    "sqrt": exir_ops.edge.aten.sqrt.default,
+    "stack": exir_ops.edge.aten.stack.default,
+    "sub": exir_ops.edge.aten.sub.Tensor,
+}
+"""Operators that take the arguments of torch's function of that name."""
 
 
 def _emit_statistics(graph: Graph, source: Node) -> Node:

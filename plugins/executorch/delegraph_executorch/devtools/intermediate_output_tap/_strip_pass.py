@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputSpec, TensorArgument
 from torch.fx import Node
 
 from delegraph_executorch.devtools.intermediate_output_tap._reducers import get_reducer
 from delegraph_executorch.devtools.intermediate_output_tap._tap_pass import find_tap_nodes
+from delegraph_executorch.exir.program._transform import name_outputs
 
 __all__ = ["strip_taps_"]
 
@@ -36,12 +36,4 @@ def _strip_taps_in_exported_program(ep: ExportedProgram) -> None:
             user.replace_input_with(tap, reduced if user is output else source)
     graph.eliminate_dead_code()
     ep.graph_module.recompile()
-    _refresh_names(ep)
-
-
-def _refresh_names(ep: ExportedProgram) -> None:
-    """Let the signature name the outputs that the graph has now."""
-    specs, outputs = ep.graph_signature.output_specs, ep.graph_module.graph.output_node().args[0]
-    for index, (spec, node) in enumerate(zip(specs, outputs, strict=True)):
-        if isinstance(node, Node) and isinstance(spec.arg, TensorArgument):
-            specs[index] = OutputSpec(spec.kind, TensorArgument(node.name), spec.target)
+    name_outputs(ep.graph_signature, ep.graph_module)

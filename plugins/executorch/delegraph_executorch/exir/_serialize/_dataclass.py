@@ -16,7 +16,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["_DataclassEncoder", "_json_to_dataclass", "as_dict"]
+__all__ = ["_DataclassEncoder", "_json_to_dataclass", "as_dict", "converted"]
 
 
 class _DataclassEncoder(json.JSONEncoder):
@@ -33,6 +33,11 @@ def as_dict(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {key: as_dict(one) for key, one in _with_tags(value).items()}
     return [as_dict(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def converted(record: Any, cls: Any) -> Any:
+    """The record of type `cls` that has the fields of `record`, lists and tuples as it has them; None stays."""
+    return None if record is None else _json_to_dataclass(as_dict(record), cls)
 
 
 def _with_tags(record: Any) -> dict[str, Any]:
@@ -73,9 +78,11 @@ def _value(value: Any, hint: Any) -> Any:
         return None
     if is_dataclass(hint):
         return _json_to_dataclass(value, hint)
-    if get_origin(hint) is list:
-        (item,) = get_args(hint)
-        return [_value(one, item) for one in value]
+    if (sequence := get_origin(hint)) in (list, tuple):
+        item = get_args(hint)[0]
+        return sequence(_value(one, item) for one in value)
+    if get_origin(hint) is dict:
+        return {key: _value(one, get_args(hint)[1]) for key, one in value.items()}
     if get_origin(hint) in (Union, UnionType):
         return value
     if isinstance(hint, EnumMeta):

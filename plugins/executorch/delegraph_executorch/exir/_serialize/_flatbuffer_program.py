@@ -1,17 +1,26 @@
-"""Program <-> its flatbuffer, table by table (ExecuTorch `exir/_serialize/_flatbuffer_program.py`)."""
+"""Programs, and other records of the files <-> flatbuffers (ExecuTorch `exir/_serialize/_flatbuffer_program.py`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from delegraph.errors import InvalidArgument
 from delegraph.program import read_tables, write_tables
+from delegraph.program.schema import Buffer
 from delegraph_executorch.exir._serialize._dataclass import _json_to_dataclass, as_dict
-from delegraph_executorch.exir.schema import Program
+from delegraph_executorch.exir.schema import Program, SubsegmentOffsets
 from delegraph_executorch.exir.tensor import ALIGNMENT
 
-__all__ = ["_FlatbufferResult", "_flatbuffer_to_program", "_program_to_flatbuffer"]
+__all__ = ["_FlatbufferResult", "_flatbuffer_to_program", "_program_to_flatbuffer", "record_of"]
+
+_Record = TypeVar("_Record")
+
+
+def record_of(data: Buffer, record: type[_Record]) -> _Record:
+    """The tables of a `.pte`, `.bpte` or `.ptd` as the record of its root. Raises `InvalidProgram` for other bytes."""
+    root: _Record = _json_to_dataclass(read_tables(data), record)
+    return root
 
 
 @dataclass
@@ -40,7 +49,6 @@ def _program_to_flatbuffer(
 
 def _flatbuffer_to_program(program_data: bytes) -> Program:
     """The program that a flatbuffer, or the first part of a `.pte`, holds; what is in segments stays there."""
-    tables: dict[str, Any] = read_tables(program_data)
-    tables["constant_segment"] = tables["constant_segment"] or {"segment_index": 0, "offsets": []}
-    program: Program = _json_to_dataclass(tables, Program)
+    program = record_of(program_data, Program)
+    program.constant_segment = program.constant_segment or SubsegmentOffsets(0, [])
     return program

@@ -11,11 +11,9 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 from torch.utils import _pytree as pytree
 
 from delegraph_executorch.exir.common import override_logger
+from delegraph_executorch.exir.print_program import _stacktrace_to_framelist
 
 __all__ = ["DebugPass"]
-
-_FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s*(?P<text>.*)')
-"""A frame of `meta["stack_trace"]`, as Python's tracebacks have it."""
 
 
 class DebugPass(PassBase):
@@ -74,8 +72,8 @@ class DebugPass(PassBase):
     def _frames(self, node: Node) -> list[str]:
         if not self.show_src:
             return []
-        frames = list(_FRAME.finditer(node.meta.get("stack_trace") or ""))
-        wanted = [f for f in frames if self.path_filter_re is None or self.path_filter_re.search(f["path"])]
-        shown = wanted if self.show_all_frames else wanted[-1:]
-        paths = [f["path"] if self.show_full_path else f["path"].replace("\\", "/").rpartition("/")[2] for f in shown]
-        return [f"> {p}:{f['line']} in {f['name']}: {f['text']}" for p, f in zip(paths, shown, strict=True)]
+        frames = _stacktrace_to_framelist(node.meta.get("stack_trace", "")).items
+        kept = [f for f in frames if self.path_filter_re is None or self.path_filter_re.search(f.filename)]
+        shown = kept if self.show_all_frames else kept[-1:]
+        paths = [f.filename if self.show_full_path else f.filename.replace("\\", "/").rpartition("/")[2] for f in shown]
+        return [f"> {p}:{f.lineno} in {f.name}: {f.context}" for p, f in zip(paths, shown, strict=True)]

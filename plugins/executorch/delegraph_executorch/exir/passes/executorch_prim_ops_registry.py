@@ -6,7 +6,6 @@ another one.
 
 from __future__ import annotations
 
-import builtins
 import math
 import operator
 from collections.abc import Callable
@@ -19,30 +18,17 @@ from delegraph_executorch.wheel import let_wheel_define_operators
 
 __all__ = ["is_sym_op"]
 
-_OPERATORS: Final[dict[str, tuple[Any, Callable[..., Any]]]] = {
-    "add": (operator.add, operator.add),
-    "sub": (operator.sub, operator.sub),
-    "mul": (operator.mul, operator.mul),
-    "floordiv": (operator.floordiv, operator.floordiv),
-    "truediv": (operator.truediv, operator.truediv),
-    "mod": (operator.mod, operator.mod),
-    "eq": (operator.eq, operator.eq),
-    "gt": (operator.gt, operator.gt),
-    "lt": (operator.lt, operator.lt),
-    "ge": (operator.ge, operator.ge),
-    "le": (operator.le, operator.le),
-    "neg": (operator.neg, operator.neg),
-    "ceil": (math.ceil, math.ceil),
-    "round": (builtins.round, round),
-    "trunc": (math.trunc, math.trunc),
-    "sym_float": (torch.sym_float, torch.sym_float),
-    "sym_int": (torch.sym_int, torch.sym_int),
-    "sym_max": (torch.sym_max, torch.sym_max),
-    "sym_min": (torch.sym_min, torch.sym_min),
-    "sym_not": (torch.sym_not, torch.sym_not),
-    "sym_ite": (torch.sym_ite, torch.sym_ite),
+_OPERATORS: Final[dict[str, Callable[..., Any]]] = {
+    **{
+        name: getattr(operator, name)
+        for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "eq", "gt", "lt", "ge", "le", "neg")
+    },
+    "ceil": math.ceil,
+    "round": round,
+    "trunc": math.trunc,
+    **{name: getattr(torch, name) for name in ("sym_float", "sym_int", "sym_max", "sym_min", "sym_not", "sym_ite")},
 }
-"""The name in `executorch_prim` -> what programs call before they are emitted, and what computes it."""
+"""The name in `executorch_prim` -> what programs call before they are emitted, which computes it as well."""
 
 _PARAMETERS: Final = dict.fromkeys(("neg", "ceil", "round", "trunc", "sym_float", "sym_int", "sym_not"), 1) | {
     "sym_ite": 3
@@ -62,7 +48,7 @@ def _register() -> torch.library.Library | None:
     if hasattr(torch.ops.executorch_prim, "add"):
         return None
     library = torch.library.Library("executorch_prim", "FRAGMENT")
-    for name, (_, function) in _OPERATORS.items():
+    for name, function in _OPERATORS.items():
         library.define(_schema(name))
         library.impl(f"{name}.Scalar", function, "CompositeExplicitAutograd")
     return library
@@ -71,7 +57,7 @@ def _register() -> torch.library.Library | None:
 _LIBRARY: Final = _register()  # torch unregisters the operators when the library object goes
 
 _PYTHON_SYM_OPS_TO_EXECUTORCH_SYM_OPS: Final[dict[Any, Any]] = {
-    python: getattr(exir_ops.backend.executorch_prim, name).Scalar for name, (python, _) in _OPERATORS.items()
+    python: getattr(exir_ops.backend.executorch_prim, name).Scalar for name, python in _OPERATORS.items()
 }
 _EXECUTORCH_SYM_OPS: Final[frozenset[Any]] = frozenset(
     {

@@ -18,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from delegraph.aot import ResolvedSignature, exir_ops
 from delegraph_executorch.exir.operator.convert import output_to_aliased_input_map, unwrap_op_overload
+from delegraph_executorch.exir.program._transform import name_outputs
 
 __all__ = ["DEFAULT_INPLACEABLE_OPS", "reinplace_pass"]
 
@@ -57,7 +58,7 @@ def reinplace_pass(
         if rewrite is not None and _is_safe(node, rewrite, read_later, kept):
             node = _rewritten(ep, node, rewrite)
         read_later.update(node.all_input_nodes)
-    _refresh_signature(ep)
+    name_outputs(ep.graph_signature, ep.graph_module)
     return ep
 
 
@@ -137,10 +138,3 @@ def _rewritten(ep: ExportedProgram, node: Node, rewrite: _Rewrite) -> Node:
     node.replace_all_uses_with(new)
     ep.graph.erase_node(node)
     return new
-
-
-def _refresh_signature(ep: ExportedProgram) -> None:
-    """The names of what the graph returns now."""
-    for spec, value in zip(ep.graph_signature.output_specs, ep.graph.output_node().args[0], strict=True):
-        if isinstance(value, Node) and getattr(spec.arg, "name", None) is not None:
-            spec.arg.name = value.name

@@ -176,7 +176,51 @@ class _EdgePrograms(MutableMapping[str, ExportedProgram]):
         return len(self._manager._lowering.programs)
 
 
-class ExecutorchProgramManager:
+class _FinishedProgram:
+    """What is known about a finished program, in ExecuTorch's records."""
+
+    _result: aot.ExecutorchProgramManager
+
+    @cached_property
+    def _emitter_output(self) -> EmitterOutput:
+        return output_of(self._result)
+
+    @property
+    def debug_handle_map(self) -> dict[str, dict[int, Any]]:
+        """Method and instruction -> debug handle, or handles."""
+        return self._emitter_output.debug_handle_map
+
+    @property
+    def delegate_map(self) -> dict[str, dict[int, dict[str, Any]]]:
+        """Method and instruction -> the delegate's name and its own map."""
+        return self._emitter_output.method_to_delegate_debug_id_map
+
+    @property
+    def instruction_id_to_num_outs_map(self) -> dict[str, dict[int, int]]:
+        """Method and instruction -> the number of results."""
+        return self._emitter_output.instruction_id_to_num_outs_map
+
+    @property
+    def buffer(self) -> bytes:
+        """The bytes of the `.pte`."""
+        return self._result.buffer
+
+    @cached_property
+    def _tensor_data(self) -> dict[str, Cord]:
+        """The bytes of each `.ptd`, by name."""
+        alignment = self._result.config.segment_alignment
+        return {name: Cord(serialize_flat_tensor(data, alignment)) for name, data in self._result.tensor_data.items()}
+
+    def write_to_file(self, open_file: BinaryIO) -> None:
+        """Write the `.pte` to an open binary file."""
+        self._result.write_to_file(open_file)
+
+    def write_tensor_data_to_file(self, outdir: str | os.PathLike[str]) -> None:
+        """Write each `.ptd` into a directory."""
+        self._result.write_tensor_data_to_file(outdir)
+
+
+class ExecutorchProgramManager(_FinishedProgram):
     """A finished program: its bytes, and what is known about it, in ExecuTorch's records."""
 
     def __init__(
@@ -235,44 +279,14 @@ class ExecutorchProgramManager:
                 programs[plan.name] = execution.program
         return programs
 
-    @cached_property
-    def _emitter_output(self) -> EmitterOutput:
-        return output_of(self._result)
-
     @property
     def executorch_program(self) -> Program:
         """The program before it is serialized."""
         return self._emitter_output.program
 
-    @property
-    def debug_handle_map(self) -> dict[str, dict[int, Any]]:
-        """Method and instruction -> debug handle, or handles."""
-        return self._emitter_output.debug_handle_map
-
-    @property
-    def delegate_map(self) -> dict[str, dict[int, dict[str, Any]]]:
-        """Method and instruction -> the delegate's name and its own map."""
-        return self._emitter_output.method_to_delegate_debug_id_map
-
-    @property
-    def instruction_id_to_num_outs_map(self) -> dict[str, dict[int, int]]:
-        """Method and instruction -> the number of results."""
-        return self._emitter_output.instruction_id_to_num_outs_map
-
-    @property
-    def buffer(self) -> bytes:
-        """The bytes of the `.pte`."""
-        return self._result.buffer
-
     @cached_property
     def _pte_data(self) -> Cord:
         return Cord(self.buffer)
-
-    @cached_property
-    def _tensor_data(self) -> dict[str, Cord]:
-        """The bytes of each `.ptd`, by name."""
-        alignment = self._result.config.segment_alignment
-        return {name: Cord(serialize_flat_tensor(data, alignment)) for name, data in self._result.tensor_data.items()}
 
     @property
     def _etrecord(self) -> aot.ETRecord | None:
@@ -285,14 +299,6 @@ class ExecutorchProgramManager:
     def dump_executorch_program(self, verbose: bool = False, out: TextIO | None = None) -> None:
         """Print the program to `out` (None: standard output), with every field of every record if `verbose`."""
         (pretty_print if verbose else print_program)(self.executorch_program, out=out)
-
-    def write_to_file(self, open_file: BinaryIO) -> None:
-        """Write the `.pte` to an open binary file."""
-        self._result.write_to_file(open_file)
-
-    def write_tensor_data_to_file(self, outdir: str | os.PathLike[str]) -> None:
-        """Write each `.ptd` into a directory."""
-        self._result.write_tensor_data_to_file(outdir)
 
     def save(self, path: str) -> None:
         """Write the `.pte`, whole or not at all. Raises ValueError unless `path` ends with ".pte"."""
@@ -374,7 +380,7 @@ class ExirExportedProgram:
         print(self.exported_program.graph)
 
 
-class ExecutorchProgram:
+class ExecutorchProgram(_FinishedProgram):
     """A finished program of one method."""
 
     def __init__(
@@ -398,38 +404,19 @@ class ExecutorchProgram:
             delegate_alignment=delegate_alignment,
         )
         edge = EdgeProgramManager(exir_exported_program.exported_program, None, exir_exported_program.compile_config)
-        self._manager = edge.to_executorch(config)
-        self.exported_program = self._manager.exported_program()
-
-    @property
-    def buffer(self) -> bytes:
-        """The bytes of the `.pte`."""
-        return self._manager.buffer
+        manager = edge.to_executorch(config)
+        self._result = manager.delegraph
+        self.exported_program = manager.exported_program()
 
     @property
     def data_files(self) -> dict[str, bytes]:
         """The bytes of each `.ptd`, by name."""
-        return {name: bytes(data) for name, data in self._manager._tensor_data.items()}
+        return {name: bytes(data) for name, data in self._tensor_data.items()}
 
     @property
     def program(self) -> Program:
         """The program before it is serialized."""
-        return self._manager.executorch_program
-
-    @property
-    def debug_handle_map(self) -> dict[str, dict[int, Any]]:
-        """Method and instruction -> debug handle, or handles."""
-        return self._manager.debug_handle_map
-
-    @property
-    def delegate_map(self) -> dict[str, dict[int, dict[str, Any]]]:
-        """Method and instruction -> the delegate's name and its own map."""
-        return self._manager.delegate_map
-
-    @property
-    def instruction_id_to_num_outs_map(self) -> dict[str, dict[int, int]]:
-        """Method and instruction -> the number of results."""
-        return self._manager.instruction_id_to_num_outs_map
+        return self._emitter_output.program
 
     @property
     def graph_module(self) -> Any:
@@ -443,14 +430,6 @@ class ExecutorchProgram:
     def dump_exported_program(self) -> ExportedProgram:
         """The program in the execution dialect."""
         return self.exported_program
-
-    def write_to_file(self, open_file: BinaryIO) -> None:
-        """Write the `.pte` to an open binary file."""
-        self._manager.write_to_file(open_file)
-
-    def write_tensor_data_to_file(self, outdir: str | os.PathLike[str]) -> None:
-        """Write each `.ptd` into a directory."""
-        self._manager.write_tensor_data_to_file(outdir)
 
 
 def _to_edge(ep: ExirExportedProgram, config: EdgeCompileConfig) -> ExirExportedProgram:

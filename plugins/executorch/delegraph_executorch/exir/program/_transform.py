@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.fx import GraphModule
 
 from delegraph.errors import LoweringError
 
-__all__ = ["lift_constant_tensor_pass", "transform_exported_program"]
+__all__ = ["lift_constant_tensor_pass", "name_outputs", "transform_exported_program"]
 
 
 def _transform(self: ExportedProgram, *passes: Any, override_verifiers: list[Any] | None = None) -> ExportedProgram:
@@ -49,11 +50,16 @@ def _get_updated_graph_signature(old_signature: ExportGraphSignature, new_gm: Gr
     for spec, node in zip(new.input_specs, new_gm.graph.find_nodes(op="placeholder"), strict=True):
         if hasattr(spec.arg, "name"):
             spec.arg.name = node.name
-    returned: Any = new_gm.graph.output_node().args[0]
-    for output, value in zip(new.output_specs, returned, strict=True):
-        if hasattr(output.arg, "name") and isinstance(value, torch.fx.Node):
-            output.arg.name = value.name
+    name_outputs(new, new_gm)
     return new
+
+
+def name_outputs(signature: ExportGraphSignature, graph_module: GraphModule) -> None:
+    """Let the signature name, in place, what the graph returns."""
+    returned: Any = graph_module.graph.output_node().args[0]
+    for index, (spec, value) in enumerate(zip(signature.output_specs, returned, strict=True)):
+        if hasattr(spec.arg, "name") and isinstance(value, torch.fx.Node):
+            signature.output_specs[index] = replace(spec, arg=replace(spec.arg, name=value.name))
 
 
 def _update_exported_program_graph_module(

@@ -31,10 +31,9 @@ from delegraph.aot import (
     is_delegate_call,
 )
 from delegraph.interfaces import read_stamp
-from delegraph.program.schema import CompileSpec, ScalarType
+from delegraph.program.schema import CompileSpec
+from delegraph_executorch.exir._serialize._dataclass import _json_to_dataclass
 from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore, NamedDataStoreOutput
-from delegraph_executorch.exir._serialize.data_serializer import DataEntry
-from delegraph_executorch.exir.tensor_layout import TensorLayout
 
 __all__ = ["with_delegates_as_text", "with_text_as_delegates"]
 
@@ -147,21 +146,10 @@ def _named_data(stored: Any) -> dict[str, Any]:
 
 
 def _named_data_store(found: dict[str, Any]) -> NamedDataStoreOutput:
-    def entries(of: dict[str, Any]) -> dict[str, DataEntry]:
-        return {
-            key: DataEntry(entry["buffer_index"], entry["alignment"], _layout(entry["tensor_layout"]))
-            for key, entry in of.items()
-        }
-
-    buffers = [b64decode(buffer) for buffer in found["buffers"]]
-    external = {tag: entries(of) for tag, of in found["external_data"].items()}
-    return NamedDataStoreOutput(buffers, entries(found["pte_data"]), external)
-
-
-def _layout(found: dict[str, Any] | None) -> TensorLayout | None:
-    if found is None:
-        return None
-    return TensorLayout(ScalarType(found["scalar_type"]), found["sizes"], found["dim_order"])
+    stored: NamedDataStoreOutput = _json_to_dataclass(
+        {**found, "buffers": [b64decode(buffer) for buffer in found["buffers"]]}, NamedDataStoreOutput
+    )
+    return stored
 
 
 def _ascii(data: Any) -> str:

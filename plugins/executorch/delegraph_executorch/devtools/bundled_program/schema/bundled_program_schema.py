@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import delegraph.devtools
-from delegraph.devtools import BundledTensor
 from delegraph.program import ScalarType
-from delegraph_executorch.devtools.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
 from delegraph_executorch.exir.schema import Bool, Int
 
 __all__ = [
@@ -76,27 +72,3 @@ class BundledProgram:
     version: int
     method_test_suites: list[BundledMethodTestSuite]
     program: bytes
-
-
-def as_schema(bundled: delegraph.devtools.BundledProgram) -> BundledProgram:
-    """The records of a bundled program."""
-    suites = [
-        BundledMethodTestSuite(
-            suite.method_name,
-            [BundledMethodTestCase(_values(case.inputs), _values(case.expected_outputs)) for case in suite.test_cases],
-        )
-        for suite in bundled.suites
-    ]
-    return BundledProgram(BUNDLED_PROGRAM_SCHEMA_VERSION, suites, bytes(bundled.buffer))
-
-
-def _values(values: Iterable[BundledTensor | int | bool | float]) -> list[Value]:
-    return [Value(_union(value)) for value in values]
-
-
-def _union(value: BundledTensor | int | bool | float) -> ValueUnion:
-    if isinstance(value, BundledTensor):
-        return Tensor(value.scalar_type, list(value.sizes), bytes(value.data), list(value.dim_order))
-    if isinstance(value, bool):
-        return Bool(value)
-    return Int(value) if isinstance(value, int) else Double(value)

@@ -3,7 +3,7 @@
 from delegraph.devtools import BundledProgram, load_bundled_program, serialize_bundled_program
 from delegraph.program.schema import Buffer
 from delegraph_executorch.devtools.bundled_program import schema as bp_schema
-from delegraph_executorch.devtools.bundled_program.schema.bundled_program_schema import as_schema
+from delegraph_executorch.exir._serialize._flatbuffer_program import record_of
 
 __all__ = ["deserialize_from_flatbuffer_to_bundled_program", "serialize_from_bundled_program_to_flatbuffer"]
 
@@ -17,4 +17,5 @@ def deserialize_from_flatbuffer_to_bundled_program(flatbuffer: Buffer) -> bp_sch
     """The records of a `.bpte`; `delegraph.devtools.load_bundled_program` gives a BundledProgram. Raises
     `InvalidProgram`.
     """
-    return as_schema(load_bundled_program(flatbuffer))
+    load_bundled_program(flatbuffer)
+    return record_of(flatbuffer, bp_schema.BundledProgram)

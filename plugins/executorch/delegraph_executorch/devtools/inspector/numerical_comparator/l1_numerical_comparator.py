@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import torch
 
-from delegraph_executorch.devtools.inspector._output_matching import convert_to_float_tensor
-from delegraph_executorch.devtools.inspector.numerical_comparator.numerical_comparator_base import (
-    NumericalComparatorBase,
-)
+from delegraph_executorch.devtools.inspector.numerical_comparator.numerical_comparator_base import TensorComparator
 
 __all__ = ["L1Comparator"]
 
 
-class L1Comparator(NumericalComparatorBase):
+class L1Comparator(TensorComparator):
     """The gap is the sum of the absolute differences."""
 
-    def element_compare(self, a: Any, b: Any) -> float:
-        """The gap of two tensors or numbers. Raises `ValueError` for what is neither, or for shapes that do not fit."""
-        one, other = convert_to_float_tensor(a), convert_to_float_tensor(b)
-        try:
-            return float((one - other).abs().sum())
-        except RuntimeError as error:
-            raise ValueError(f"Error computing L1 difference between tensors: {error}") from error
+    what = "L1 difference"
+
+    def gap(self, reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """The gap, a tensor of one element."""
+        return (reference - value).abs().sum()

@@ -6,13 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import torch
+
 from delegraph_executorch.devtools.inspector._debug_handles import DebugHandle, find_op_names
+from delegraph_executorch.devtools.inspector._output_matching import convert_to_float_tensor
 from delegraph_executorch.devtools.inspector._tables import pandas
 
 if TYPE_CHECKING:
     from delegraph_executorch.devtools.inspector._inspector import Inspector
 
-__all__ = ["IntermediateOutputMapping", "NumericalComparatorBase"]
+__all__ = ["IntermediateOutputMapping", "NumericalComparatorBase", "TensorComparator"]
 
 IntermediateOutputMapping: TypeAlias = dict[tuple[DebugHandle, Any], tuple[DebugHandle, Any]]
 """(handles, value) of the graph -> (handles, value) of the runtime."""
@@ -90,6 +93,24 @@ class NumericalComparatorBase(ABC):
         if len(a) != len(b):
             raise ValueError(f"Sequences 'a' ({a}) and 'b' ({b}) must have the same length: {len(a)} and {len(b)}.")
         return [self.element_compare(one, other) for one, other in zip(a, b, strict=True)]
+
+
+class TensorComparator(NumericalComparatorBase):
+    """The gap of two tensors or numbers, as tensors of float64; `what` names it."""
+
+    what = ""
+
+    @abstractmethod
+    def gap(self, reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """The gap, a tensor of one element."""
+
+    def element_compare(self, a: Any, b: Any) -> float:
+        """The gap of two tensors or numbers. Raises `ValueError` for what is neither, or for shapes that do not fit."""
+        reference, value = convert_to_float_tensor(a), convert_to_float_tensor(b)
+        try:
+            return float(self.gap(reference, value))
+        except RuntimeError as error:
+            raise ValueError(f"Error computing {self.what} between tensors: {error}") from error
 
 
 _EXPECTED = "expected {(debug handles, value): (debug handles, value)}, debug handles a tuple of int"

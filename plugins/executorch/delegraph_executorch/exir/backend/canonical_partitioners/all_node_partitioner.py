@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch._export.utils import is_buffer, is_lifted_tensor_constant, is_param
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.aot import CompileSpec, DelegationSpec, Partitioner, PartitionResult
+from delegraph_executorch.exir.backend.canonical_partitioners.config_partitioner import is_constant_data
 
 __all__ = ["AllNodePartitioner", "is_non_tensor_placeholder"]
 
 
 def is_non_tensor_placeholder(node: Node, ep: ExportedProgram) -> bool:
     """Whether `node` is an input of the program, and not a parameter, buffer or constant of the model."""
-    owned = is_param(ep, node) or is_buffer(ep, node) or is_lifted_tensor_constant(ep, node)
-    return node.op == "placeholder" and not owned
+    return node.op == "placeholder" and not is_constant_data(ep, node)
 
 
 class AllNodePartitioner(Partitioner):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from delegraph.program import ExternalData, FlatTensor, deserialize_flat_tensor, serialize_flat_tensor
+from delegraph import program
+from delegraph.program import ExternalData, deserialize_flat_tensor, serialize_flat_tensor
 from delegraph.program.flat_tensor import TensorLayout as Layout
 from delegraph_executorch.exir._serialize._cord import Cord
+from delegraph_executorch.exir._serialize._dataclass import converted
+from delegraph_executorch.exir._serialize._flatbuffer_program import record_of
 from delegraph_executorch.exir._serialize._named_data_store import NamedDataStoreOutput
 from delegraph_executorch.exir._serialize.data_serializer import DataEntry, DataPayload, DataSerializer
 from delegraph_executorch.exir.tensor_layout import TensorLayout
+from delegraph_executorch.extension.flat_tensor.serialize.flat_tensor_schema import FlatTensor
 
-__all__ = ["FlatTensorConfig", "FlatTensorSerializer"]
+__all__ = ["FlatTensorConfig", "FlatTensorSerializer", "_deserialize_to_flat_tensor"]
 
 
 @dataclass
@@ -30,16 +34,20 @@ class FlatTensorSerializer(DataSerializer):
     def serialize(self, data: DataPayload) -> Cord:
         """The bytes of a `.ptd`, equal contents in one segment. Raises `InvalidExternalData`."""
         named = {
-            key: ExternalData(data.buffers[entry.buffer_index], _layout(entry.tensor_layout), entry.alignment or 1)
+            key: ExternalData(
+                data.buffers[entry.buffer_index], converted(entry.tensor_layout, Layout), entry.alignment or 1
+            )
             for key, entry in data.named_data.items()
         }
-        return Cord(serialize_flat_tensor(FlatTensor(named), self.config.segment_alignment))
+        return Cord(serialize_flat_tensor(program.FlatTensor(named), self.config.segment_alignment))
 
     def deserialize(self, blob: Cord) -> DataPayload:
         """What a `.ptd` holds, each content once; alignments are not read back. Raises `InvalidExternalData`."""
         buffers: dict[bytes, int] = {}
         entries = {
-            key: DataEntry(buffers.setdefault(bytes(entry.data), len(buffers)), 1, _their_layout(entry.tensor_layout))
+            key: DataEntry(
+                buffers.setdefault(bytes(entry.data), len(buffers)), 1, converted(entry.tensor_layout, TensorLayout)
+            )
             for key, entry in deserialize_flat_tensor(bytes(blob)).named_data.items()
         }
         return DataPayload(list(buffers), entries)
@@ -50,9 +58,6 @@ class FlatTensorSerializer(DataSerializer):
         return NamedDataStoreOutput(list(payload.buffers), {}, {name: payload.named_data})
 
 
-def _layout(layout: TensorLayout | None) -> Layout | None:
-    return None if layout is None else Layout(layout.scalar_type, tuple(layout.sizes), tuple(layout.dim_order))
-
-
-def _their_layout(layout: Layout | None) -> TensorLayout | None:
-    return None if layout is None else TensorLayout(layout.scalar_type, list(layout.sizes), list(layout.dim_order))
+def _deserialize_to_flat_tensor(flatbuffer: bytes) -> FlatTensor:
+    """The tables of a `.ptd`. Raises `InvalidProgram` for bytes that are none."""
+    return record_of(flatbuffer, FlatTensor)
