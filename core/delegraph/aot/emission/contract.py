@@ -19,9 +19,9 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils import _pytree as pytree
-from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
 
 from delegraph.aot.export import DIM_NAMES
+from delegraph.aot.torch_internals import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
 from delegraph.program.contract import ARITHMETIC, DimRange, Dims, Expression, MethodContract
 from delegraph.program.schema import Tensor, Value
 

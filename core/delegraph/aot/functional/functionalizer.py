@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch._prims_common import is_contiguous_or_false
 from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
@@ -41,6 +40,7 @@ from delegraph.aot.functional.writing_calls import WritingCalls
 from delegraph.aot.graph.mutating_calls import changes_arguments, on_copies
 from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
+from delegraph.aot.torch_internals import is_contiguous_or_false
 from delegraph.errors import DelegraphError, LoweringError
 
 __all__ = ["FunctionalGraph", "functional_graph"]

@@ -9,9 +9,7 @@ from itertools import count
 from typing import Any, Final
 
 import torch
-from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
-from torch.export.exported_program import _common_getitem_elimination_pass
 from torch.export.graph_signature import (
     ConstantArgument,
     ExportGraphSignature,
@@ -24,10 +22,10 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Graph, GraphModule, Node
-from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph import CodeGen
 
 from delegraph.aot.graph.bodies import attributes
+from delegraph.aot.torch_internals import LazyGraphModule, Verifier, common_getitem_elimination
 
 __all__ = ["REGISTERED_NAME", "argument_spec", "copy_program", "rebuild", "unused_name", "with_graph"]
 
@@ -65,7 +63,7 @@ def rebuild(
     new = _on_trust(program, root, graph, output_specs)
     new._constants.update(constants or {})
     new._verifiers = [_EdgeProgramVerifier]
-    _common_getitem_elimination_pass(new.graph_module, new.graph_signature, new.module_call_graph)
+    common_getitem_elimination(new.graph_module, new.graph_signature, new.module_call_graph)
     new.validate()
     return new
 
@@ -84,7 +82,7 @@ def _on_trust(
     """
     graph.set_codegen(CodeGen())
     new = copy(program)
-    new._graph_module = _LazyGraphModule(dict(root), graph)
+    new._graph_module = LazyGraphModule(dict(root), graph)
     new._graph_module.meta = dict(program.graph_module.meta)
     new._graph_signature = _signature(program, graph, output_specs)
     new._state_dict, new._constants = dict(program.state_dict), dict(program.constants)
@@ -144,7 +142,7 @@ def _with_copied_bodies(root: Mapping[str, Any]) -> dict[str, Any]:
 def _copied_body(body: GraphModule) -> GraphModule:
     graph = Graph()
     graph.output(graph.graph_copy(body.graph, {})).meta = dict(body.graph.output_node().meta)
-    return _LazyGraphModule(_with_copied_bodies(attributes(body)), graph)
+    return LazyGraphModule(_with_copied_bodies(attributes(body)), graph)
 
 
 def unused_name(prefix: str, own: Collection[str], others: Collection[str]) -> str:

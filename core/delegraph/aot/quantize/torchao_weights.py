@@ -22,13 +22,13 @@ from typing import Any, Final
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.quantize.torchao import pt2e
 from delegraph.aot.quantize.weights.names import add_constant
 from delegraph.aot.quantize.weights.packing import ZERO_CODE, dequantized_weight, gathered_rows, pack
 from delegraph.aot.quantize.weights.reexport import exported_again
+from delegraph.aot.torch_internals import is_traceable_wrapper_subclass
 
 __all__ = ["with_plain_weights"]
 
