@@ -197,6 +197,70 @@ def test_executing_looks_nothing_up_and_allocates_no_planned_memory(backends: li
     assert {name for name in running if name.startswith(looking)} == set()
 
 
+# ---- torch's private names -------------------------------------------------------------------------
+
+INTERNALS = ROOT / "core" / "delegraph" / "aot" / "torch_internals.py"
+EVERYWHERE = {
+    *(f"torch._ops.{name}" for name in ("OpOverload", "OpOverloadPacket", "HigherOrderOperator")),
+    *(f"torch._subclasses.fake_tensor.{name}" for name in ("FakeTensor", "FakeTensorMode")),
+    "torch.utils._pytree",
+    "torch._check",  # documented
+    "torch.__version__",
+    "torch.ao.quantization.fx._decomposed",  # for the operators that it registers: a quantized program calls them
+}
+OF_PLUGINS = {
+    "delegraph_onnx": {f"torch.utils._sympy.value_ranges.{name}" for name in ("ValueRanges", "bound_sympy")},
+    "delegraph_aten": {"torch._C.parse_schema", "torch._C._jit_get_all_schemas"},
+    "delegraph_testkit": {
+        "torch._decomp.decomposition_table",
+        "torch._refs",
+        "torch.testing._internal.common_methods_invocations.op_db",
+    },
+}
+"""Plug-ins use nothing of the core but its public names, so they name torch's themselves."""
+
+
+def private_names(tree: ast.AST) -> Iterator[str]:
+    """torch's names with a part that begins with an underscore: imported, or reached from `torch`."""
+    nodes = list(ast.walk(tree))
+    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch."):
+            yield from (name for part in node.names if "._" in (name := f"{node.module}.{part.name}"))
+        elif isinstance(node, ast.Import):
+            yield from (part.name for part in node.names if part.name.startswith("torch.") and "._" in part.name)
+        elif isinstance(node, ast.Attribute) and id(node) not in inner:
+            name = ast.unparse(node)
+            if re.match(r"torch\.(?!ops\.)([\w.]+\.)?_", name):
+                yield name
+
+
+def test_private_names_of_torch_stand_in_one_module() -> None:
+    named: dict[str, set[str]] = {}
+    for path in sources():
+        if path != INTERNALS:
+            parts = path.relative_to(ROOT).parts
+            package = next((part for part in parts if part.startswith("delegraph")), parts[0])
+            named.setdefault(package, set()).update(private_names(ast.parse(path.read_text("utf-8"))))
+    beyond = {package: names - EVERYWHERE for package, names in named.items() if names - EVERYWHERE}
+    assert beyond == OF_PLUGINS
+
+
+def test_each_private_name_of_torch_has_a_purpose_and_a_way_without_it() -> None:
+    lines = INTERNALS.read_text("utf-8").splitlines()
+    tree = ast.parse("\n".join(lines))
+    places = [node.lineno for node in tree.body if set(private_names(node))]
+    assert places
+    for place in places:
+        block = place - 2  # the nearest comment above, behind others that it is for as well
+        while lines[block] and not lines[block].startswith("#"):
+            block -= 1
+        comment = ""
+        while lines[block].startswith("#"):
+            comment, block = lines[block].removeprefix("#") + comment, block - 1
+        assert re.search(r" .+\. When (it goes|they go): .+\.", comment), lines[place - 1]
+
+
 # ---- words -----------------------------------------------------------------------------------------
 
 VAGUE = {"one", "found", "given", "wanted", "held"}

@@ -32,10 +32,12 @@ __all__ = [
     "ZOO",
     "Environment",
     "setting",
+    "with_torch",
 ]
 
 SETTINGS: Final = {
     "TORCH": "torch==2.13.0",  # a plain `torch` can bring several GB of CUDA packages
+    "TORCHES": "2.12.0 2.15.0",  # the oldest that our distributions admit, and the newest that was run
     "FUZZ": "1000000",
     "NUMERICS": "",
     "CHROMIUM": "",
@@ -164,6 +166,12 @@ EXECUTORCH = Environment(
     ],
     own_python=True,
 )
+
+
+def with_torch(version: str) -> Environment:
+    """Another torch, with what it requires, which hides the one of `.venv`."""
+    return Environment(f"build/torch-{version}", lambda: [[f"torch=={version}"]])
+
 
 PEERS = Environment("build/peers", lambda: [_built_with(), ["-r", "requirements-peers.txt"]], own_python=True)
 

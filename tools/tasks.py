@@ -29,6 +29,7 @@ from tools.environments import (
     VENV,
     ZOO,
     setting,
+    with_torch,
 )
 from tools.runner import When, command, main, pytest, run, task
 
@@ -132,6 +133,24 @@ def wheels() -> None:
 def test_kernels() -> None:
     """kernels on a few samples of each entry of torch's operator database"""
     pytest("-m", "database")
+
+
+@task(When.NIGHT)
+def test_torch() -> None:
+    """what lowering does, on the oldest torch that is admitted and the newest, or TORCHES=version"""
+    for version in setting("TORCHES").split():
+        pytest("-m", f"models or {short()}", *ON_EACH_TORCH, beside=with_torch(version))
+
+
+ON_EACH_TORCH: Final = (
+    "core/tests/aot",
+    "tests/test_tiny.py",
+    "tests/test_golden.py",
+    "tests/test_models.py",
+    "backends/cpu/tests/test_converters.py",
+    "plugins/aten/tests/test_library.py",
+)
+"""Tests of what is made of torch's graphs, of the files that come of it, and of kernels that call torch."""
 
 
 @task(When.NIGHT)

@@ -56,6 +56,16 @@ def test_settings_are_words_or_variables(ran: list[list[str]], monkeypatch: pyte
     assert ran[2] == ["-m", "tools.release", "0.2.0", "--dry-run"]
 
 
+def test_each_torch_lies_beside_what_is_developed_with(ran: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHES", "")  # `main` sets it, and monkeypatch takes it back
+    beside: list[str] = []
+    monkeypatch.setattr(runner, "command", lambda words, place, **_: beside.append(place.folder))
+    assert main(["test-torch", "TORCHES=2.14.0 2.14.1"]) == 0
+    assert beside == ["build/torch-2.14.0", "build/torch-2.14.1"]
+    assert tasks.with_torch("2.14.0").installs() == [["torch==2.14.0"]]
+    assert all((ROOT / path).exists() for path in tasks.ON_EACH_TORCH)
+
+
 @pytest.mark.parametrize(
     ("word", "message"),
     [

@@ -104,11 +104,11 @@ def test_the_matrix_has_the_lowest_torch_that_is_declared_the_one_developed_with
         for text in itertools.chain(project["dependencies"], *project.get("optional-dependencies", {}).values())
         if (requirement := Requirement(text)).name == "torch"
     ]
-    (lowest,) = MATRIX["torch"]
-    (newest,) = (row["torch"] for row in MATRIX["include"])
-    assert lowest == SETTINGS["TORCH"]
-    assert f"matrix.torch != '{SETTINGS['TORCH']}'" in MAY_FAIL
+    lowest, newest = (row["torch"] for row in MATRIX["include"])
+    assert MATRIX["torch"] == [SETTINGS["TORCH"]]
+    assert f"matrix.torch == '{newest}'" in MAY_FAIL
     (version,) = (Version(one.version) for one in Requirement(lowest).specifier)
+    assert str(version) == SETTINGS["TORCHES"].split()[0]
     assert {Version(one.version) for specifiers in declared for one in specifiers if one.operator == ">="} == {
         Version(f"{version.major}.{version.minor}")
     }

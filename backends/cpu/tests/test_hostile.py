@@ -250,6 +250,13 @@ def test_a_weight_that_is_unpacked_from_what_does_not_belong_together(lie: dict[
         load(packed)
 
 
+def test_weights_that_are_unpacked_from_more_bytes_than_there_are() -> None:
+    """Parts that overlap: each would take memory of its own, and a blob could name a thousand."""
+    beside = UnpackedWeight("v", "beside", "s", "r", "z")
+    with pytest.raises(DelegateInvalidCompatibility, match=r"weights cannot be made .*: they share bytes that differ"):
+        unpacked_weights([UNPACKED, beside], CODES | {"beside": CODES["p"].copy()}, 8)
+
+
 def test_a_weight_that_is_unpacked_from_nothing() -> None:
     with pytest.raises(DelegateInvalidCompatibility, match="cannot be made"):
         load(blob(b"", unpacked=(UNPACKED,)))

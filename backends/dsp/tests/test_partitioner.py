@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 import delegraph
 import delegraph_dsp
 from delegraph.aot import edge_program
-from delegraph.errors import InvalidArgument
+from delegraph.errors import InvalidArgument, UnsupportedOperator
 from delegraph_dsp.aot import converters
 from delegraph_dsp.aot.partitioner import dsp_partitioner
 from delegraph_dsp.device import device_named, device_text
@@ -69,6 +69,21 @@ LEFT: list[tuple[Callable[..., Any], list[torch.Tensor], str, str]] = [
         quantized(lambda x: F.interpolate(x, size=(5, 7), mode="nearest"), INT8, out=Grid(0.1)),
         [INT8.codes(1, 2, 3, 4)], "upsample_nearest2d", "its input and its result are not on one grid",
     ),
+    (
+        quantized(torch.tanh, INT8, out=INT16), [INT8.codes(3)], "tanh",
+        "its table would go from torch.int8 to torch.int16",
+    ),
+    (
+        lambda x: torch.ops.quantized_decomposed.quantize_per_tensor(x, 0.1, 0, 0, 255, torch.uint8), [HALF],
+        "quantize_per_tensor", "quantizes to torch.uint8 tensor by tensor",
+    ),
+    (lambda x: torch.softmax(x, 0), [HALF[0, 0]], "softmax", "has no dim"),
+    (lambda x: x.sum(0), [HALF[0, 0]], "sum", "reduces no dim"),
+    (
+        lambda x: torch.native_layer_norm(x, [6], None, None, 1e-5)[:2], [HALF], "native_layer_norm",
+        "its mean or deviation is read",
+    ),
+    (F.embedding, [torch.arange(2), HALF > 0], "embedding", "its table is bool"),
 ]  # fmt: skip
 
 
@@ -84,6 +99,18 @@ def test_reasons(case: tuple[Callable[..., Any], list[torch.Tensor], str, str]) 
     found = reasons(whole(function, args))
     said = [text for name, text in found.items() if operator in name]
     assert said and said[0].startswith(reason), found
+
+
+@pytest.mark.parametrize("call", [torch.softmax, torch.log_softmax, torch.sum])
+def test_a_dtype_of_its_own_is_left_where_halves_stand_for_float(call: Callable[..., Any]) -> None:
+    found = reasons(whole(lambda x: call(x, -1, dtype=torch.float32), [HALF]), half=True)
+    assert list(found.values()) == ["converts to torch.float32 before"]
+
+
+def test_what_a_partitioner_of_the_users_takes_is_refused_by_name() -> None:
+    everything = CapabilityBasedPartitioner("DspBackend", lambda node: None)
+    with pytest.raises(UnsupportedOperator, match="the DSP cannot compile it: adds 2 times its second operand"):
+        delegraph.lower(Function(lambda x: torch.add(x, x, alpha=2)), (HALF,), backends=[everything])
 
 
 def test_a_value_that_is_read_in_float_elsewhere_keeps_its_dequantize_call_there() -> None:

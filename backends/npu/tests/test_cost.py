@@ -187,7 +187,10 @@ def described(**changes: str) -> Device:
         ({"clock_mhz": "0.0"}, "clock_mhz and dma_channels are above 0"),
         ({"clock_mhz": '"fast"'}, "clock_mhz is 'fast'; it is a float"),
         ({"name": '"sram"'}, "memories: two have one name"),
-        ({"regions": '{ sram = "sram", dram = "d", weights = "flash", tables = "flash" }'}, "regions.dram is 'd'"),
+        (
+            {"regions": '{ sram = "sram", dram = "d", weights = "flash", tables = "flash" }'},
+            "regions.dram is 'd'; memories are",
+        ),
         ({"regions": '{ sram = "sram", dram = "sram", weights = "sram", tables = "sram" }'}, "SRAM is a memory of its"),
     ],
 )

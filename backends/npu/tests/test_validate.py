@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from delegraph_npu.commands import (
 )
 from delegraph_npu.runtime.backend import NpuBackend
 from delegraph_npu.runtime.validate import validate
+from delegraph_npu.weights import compress, decompress
 
 CASES = {case.name: case for case in cases()}
 
@@ -53,6 +54,25 @@ def changed(name: str, **changes: Any) -> tuple[Case, Any]:
             value = replace(getattr(command, outer[0]), **{last: value})
         command = replace(command, **{(outer or [last])[0]: value})
     return case, command
+
+
+@pytest.mark.parametrize(
+    ("damaged", "reason"),
+    [
+        (lambda stream: stream[:7], "7 bytes have no header"),
+        (lambda stream: stream[:12] + b"\xff" + stream[13:], "0 of 4 quotients end"),
+        (
+            lambda stream: stream[:8] + b"\x09\0\0\0" + b"\xff" * 8 + b"\0" + stream[13:],
+            "a quotient of 64, and 63 is the largest of 8 bits",
+        ),
+    ],
+)
+def test_a_damaged_stream_of_weights_is_refused(damaged: Callable[[bytes], bytes], reason: str) -> None:
+    """Behind 12 bytes of a header come 4 quotients in one byte, and 2 bits of each weight in the next."""
+    stream = compress(np.array([1, 2, 3, -4], np.int8))
+    assert len(stream) == 14
+    with pytest.raises(DelegateInvalidCompatibility, match=f"a stream of weights of NpuBackend: {reason}"):
+        decompress(damaged(stream), 4)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from torch._ops import OpOverload
 
 from delegraph.aot.edge import dim_order_ops  # noqa: F401 - registers them
 from delegraph.aot.graph.out_variants import find_out_variant
+from delegraph.aot.torch_internals import all_operator_names, parse_schema
 from delegraph.errors import CodegenError
 
 __all__ = ["SchemaViolation", "callable_schema", "declared_schema", "import_operators"]
@@ -57,7 +58,7 @@ def declared_schema(text: str) -> torch.FunctionSchema:
     """The schema that is written out in `text`, which has to be the known one. Raises `SchemaViolation`."""
     name, bracket, rest = text.partition("(")
     try:
-        declared = torch._C.parse_schema(f"{name if '::' in name else f'aten::{name}'}{bracket}{rest}")
+        declared = parse_schema(f"{name if '::' in name else f'aten::{name}'}{bracket}{rest}")
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise SchemaViolation(f"the schema cannot be read: {reason}") from error
@@ -118,7 +119,7 @@ def _unknown_operator(operator: str) -> str:
 
 
 def _operator_names() -> Iterator[str]:
-    return (name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names())
+    return (name.partition(".")[0] for name in all_operator_names())
 
 
 def _name(schema: torch.FunctionSchema) -> str:

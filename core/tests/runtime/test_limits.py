@@ -59,6 +59,18 @@ def test_instructions_of_a_loop(build: Any, load_method: Any) -> None:
         method.execute([ONE])
 
 
+def test_a_loop_comes_back_while_it_has_run_no_more_than_its_limit(build: Any, load_method: Any) -> None:
+    """Three instructions five times: twelve before it comes back for the last time."""
+    index, done = build.int(0), build.bool(False)
+    build.prim("executorch_prim::add.Scalar", index, build.int(1), index)
+    build.prim("executorch_prim::eq.Scalar", index, build.int(5), done)
+    build.jump_false(done, 0)
+    plan = build.plan([], [index])
+    assert load_method(build, plan, limits=Limits(instructions=12)).execute([]) == [5]
+    with pytest.raises(LimitExceeded, match="11 instructions were run"):
+        load_method(build, plan, limits=Limits(instructions=11)).execute([])
+
+
 def test_straight_programs_are_not_counted(build: Any, load_method: Any) -> None:
     x = value = build.tensor(1)
     for _ in range(50):

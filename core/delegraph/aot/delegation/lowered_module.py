@@ -12,19 +12,18 @@ from copy import copy
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import torch
-from torch._C import _get_dispatch_mode, _TorchDispatchModeKey
-from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate as call_delegate
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule
-from torch.fx._pytree import tree_flatten_spec
 from torch.fx.node import Node, has_side_effect
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.graph.bodies import attributes, graph_modules
 from delegraph.aot.graph.edit import copy_program, with_attributes
 from delegraph.aot.memory_planning import MemoryPlanningPass
+from delegraph.aot.torch_internals import DispatchModeKey, dispatch_mode, tree_flatten_spec
+from delegraph.aot.torch_internals import executorch_call_delegate as call_delegate
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import DelegationSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph.interfaces.stamp import BlobStamp
@@ -285,7 +284,7 @@ class _PartitionRun(torch.nn.Module):
 
     def forward(self, *args: object) -> object:
         flat = flat_inputs(self.program, args)
-        fake_mode = _get_dispatch_mode(_TorchDispatchModeKey.FAKE)
+        fake_mode = dispatch_mode(DispatchModeKey.FAKE)
         if fake_mode is None:
             outputs = _eager(self.program, flat)
         else:

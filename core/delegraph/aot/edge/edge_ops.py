@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-from torch._C import DispatchKey
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx import GraphModule
 
 from delegraph.aot.edge import dim_order_ops  # noqa: F401 - registers `exir_ops.edge.dim_order_ops`
 from delegraph.aot.graph.bodies import graph_modules
 from delegraph.aot.graph.out_variants import missing_text, out_variant
+from delegraph.aot.torch_internals import DispatchKey
 from delegraph.errors import MissingOutVariant
 
 __all__ = [

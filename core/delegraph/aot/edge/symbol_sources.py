@@ -22,10 +22,9 @@ import sympy
 import torch
 from torch.fx import Graph, Node, Proxy
 from torch.fx.proxy import GraphAppendingTracer
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from delegraph.aot.graph.provenance import SOURCE
+from delegraph.aot.torch_internals import PythonReferenceAnalysis, sympy_interp
 
 __all__ = ["read_sizes_early"]
 

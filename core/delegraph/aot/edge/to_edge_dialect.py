@@ -22,9 +22,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
-from torch._prims_common import is_contiguous_or_false
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
@@ -41,6 +39,7 @@ from delegraph.aot.graph.edit import rebuild
 from delegraph.aot.graph.mutating_calls import auto_functionalized
 from delegraph.aot.graph.provenance import MEMORY_FORMAT
 from delegraph.aot.graph.view_operators import KEEP_ORDER, VIEW_TO_COPY
+from delegraph.aot.torch_internals import enable_python_dispatcher, is_contiguous_or_false
 
 __all__ = ["to_edge_dialect"]
 

@@ -20,11 +20,10 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import Argument
 from torch.utils import _pytree as pytree
-from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from delegraph.aot.export import DIM_NAMES
 from delegraph.aot.graph.fake_values import fake_tensor
+from delegraph.aot.torch_internals import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod, ValueRanges
 from delegraph.program.contract import ARITHMETIC, DimRange, Dims, Expression, MethodContract
 from delegraph.program.schema import Tensor, Value
 

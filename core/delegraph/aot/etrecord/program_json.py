@@ -27,14 +27,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch._export.serde import schema as torch_schema
-from torch._export.serde.serialize import SerializedArtifact, deserialize, serialize
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from delegraph.aot.edge.edge_ops import use_edge_operators
 from delegraph.aot.graph.bodies import attributes
 from delegraph.aot.graph.edit import REGISTERED_NAME, copy_program, rebuild
+from delegraph.aot.torch_internals import SerializedArtifact, deserialize, serialize, torch_schema
 from delegraph.errors import ETRecordError
 
 __all__ = ["SerializedExportedProgram", "deserialize_exported_program", "serialize_exported_program"]

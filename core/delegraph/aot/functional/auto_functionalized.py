@@ -12,13 +12,6 @@ from itertools import combinations
 from typing import Any, TypeAlias
 
 import torch
-from torch._higher_order_ops.auto_functionalize import (
-    AsStridedViewInfo,
-    SliceViewInfo,
-    auto_functionalized_v2,
-    get_mutable_args,
-    read_view_information_from_args,
-)
 from torch._ops import OpOverload
 from torch.fx import Node
 from torch.fx.node import Argument
@@ -26,6 +19,13 @@ from torch.fx.node import Argument
 from delegraph.aot.graph.fake_values import Args, Kwargs, fake_tensor
 from delegraph.aot.graph.mutating_calls import auto_functionalized, first_copy, may_share_memory
 from delegraph.aot.graph.source_location import user_location
+from delegraph.aot.torch_internals import (
+    AsStridedViewInfo,
+    SliceViewInfo,
+    auto_functionalized_v2,
+    get_mutable_args,
+    read_view_information_from_args,
+)
 from delegraph.errors import LoweringError
 
 __all__ = ["auto_functionalized_v2", "call_on_bases"]

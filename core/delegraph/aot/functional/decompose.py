@@ -12,11 +12,8 @@ from functools import cache
 from typing import Final, TypeAlias
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.export.exported_program import _override_composite_implicit_decomp
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Node
@@ -27,6 +24,16 @@ from delegraph.aot.functional.roll import roll
 from delegraph.aot.functional.trilinear import trilinear
 from delegraph.aot.functional.upsampling import UPSAMPLING
 from delegraph.aot.graph.fake_values import Args, Kwargs
+from delegraph.aot.torch_internals import (
+    dispatch_has_kernel,
+    enable_python_dispatcher,
+    get_decompositions,
+    is_preservable_composite,
+    mkldnn_enabled,
+    override_composites,
+    preserve_composite,
+    set_mkldnn_enabled,
+)
 
 aten = torch.ops.aten
 
@@ -58,7 +65,7 @@ _MADE_FUNCTIONAL: Final = {aten.index_add_.default, aten.index_copy_.default}
 def core_aten_table() -> dict[OpOverload, Callable[..., object]]:
     """torch's default decompositions to core ATen, `linalg_vector_norm` as ExecuTorch adds it, and our own."""
     table = dict(torch.export.default_decompositions().items())
-    extra = torch._decomp.get_decompositions([torch.ops.aten.linalg_vector_norm.default])
+    extra = get_decompositions([torch.ops.aten.linalg_vector_norm.default])
     rules = {**table, **extra, **_OUR_OWN}
     return {op: rule for op, rule in rules.items() if isinstance(op, OpOverload) and op not in _MADE_FUNCTIONAL}
 
@@ -70,7 +77,7 @@ def is_composite(op: OpOverload) -> bool:
         return False
     if op in core_aten_table():
         return True
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"))
+    return dispatch_has_kernel(op.name(), "CompositeImplicitAutograd")
 
 
 class Decompositions:
@@ -82,7 +89,7 @@ class Decompositions:
         self._keep = keep
         self._only = only
         self._table = {op: rule for op, rule in core_aten_table().items() if op not in keep}
-        self._kept_inside = {op: _special_op_to_preserve_cia for op in keep if _is_preservable_cia_op(op)}
+        self._kept_inside = {op: preserve_composite for op in keep if is_preservable_composite(op)}
         self._templates: dict[object, GraphModule] = {}
 
     def applies_to(self, op: OpOverload, node: Node) -> bool:
@@ -129,7 +136,7 @@ class Decompositions:
         table = self._table if rule is None else {**self._table, op: rule}
         inside = {kept: whole for kept, whole in self._kept_inside.items() if kept is not op}  # an LSTM's `linear`, say
         with (
-            _override_composite_implicit_decomp(inside),
+            override_composites(inside),
             enable_python_dispatcher(),
             _without_mkldnn(),
             self.mode,
@@ -142,12 +149,12 @@ class Decompositions:
 @contextmanager
 def _without_mkldnn() -> Iterator[None]:
     """With mkldnn on, torch's LSTM turns into an operator that only mkldnn has."""
-    enabled = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
+    enabled = mkldnn_enabled()
+    set_mkldnn_enabled(False)
     try:
         yield
     finally:
-        torch._C._set_mkldnn_enabled(enabled)
+        set_mkldnn_enabled(enabled)
 
 
 def fresh(value: object) -> object:

@@ -24,7 +24,6 @@ from itertools import count
 
 import torch
 from torch._ops import OpOverload
-from torch._prims_common import is_contiguous_or_false
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import Argument
 from torch.utils import _pytree as pytree
@@ -42,6 +41,7 @@ from delegraph.aot.graph.fake_values import Args, Kwargs, fake_tensor, fake_valu
 from delegraph.aot.graph.mutating_calls import changes_arguments, on_copies
 from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
+from delegraph.aot.torch_internals import is_contiguous_or_false
 from delegraph.errors import DelegraphError, LoweringError
 
 __all__ = ["FunctionalGraph", "functional_graph"]

@@ -7,8 +7,9 @@ place is beyond the end of any tensor, so that `index_put` raises too.
 from __future__ import annotations
 
 import torch
-from torch._decomp.decompositions import index_add as _index_add
-from torch._decomp.decompositions import index_copy as _index_copy
+
+from delegraph.aot.torch_internals import index_add as _index_add
+from delegraph.aot.torch_internals import index_copy as _index_copy
 
 __all__ = ["index_add", "index_copy"]
 

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Final
 
 import torch
-from torch._decomp.decompositions import _upsample_linear, upsample_compute_output_size
 from torch._ops import OpOverload
-from torch._prims_common import suggest_memory_format
+
+from delegraph.aot.torch_internals import suggest_memory_format, upsample_compute_output_size, upsample_linear
 
 __all__ = ["UPSAMPLING"]
 
@@ -68,7 +68,7 @@ def _between(x: torch.Tensor, sizes: Sequence[int], align_corners: bool, *scales
         None if isinstance(before, int) and isinstance(after, int) and before == after else scale
         for before, after, scale in zip(x.shape[2:], sizes, every, strict=True)
     ]
-    result: torch.Tensor = _upsample_linear(x, sizes, align_corners, kept)
+    result: torch.Tensor = upsample_linear(x, sizes, align_corners, kept)
     return result
 
 

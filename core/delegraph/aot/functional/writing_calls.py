@@ -18,7 +18,6 @@ from itertools import combinations
 
 import torch
 from torch._ops import OpOverload
-from torch._prims_common import is_contiguous_for_memory_format_or_false
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
@@ -38,6 +37,7 @@ from delegraph.aot.graph.mutating_calls import (
 from delegraph.aot.graph.result_dtypes import dtypes_of, result_dtypes
 from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
+from delegraph.aot.torch_internals import is_contiguous_for_memory_format_or_false
 from delegraph.errors import LoweringError
 
 __all__ = ["WritingCalls"]

@@ -9,9 +9,7 @@ from itertools import count
 from typing import Final
 
 import torch
-from torch._export.verifier import Verifier
 from torch.export import ExportedProgram
-from torch.export.exported_program import _common_getitem_elimination_pass
 from torch.export.graph_signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -25,11 +23,11 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Graph, GraphModule, Node
-from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph import CodeGen
 from torch.fx.node import Argument
 
 from delegraph.aot.graph.bodies import attributes
+from delegraph.aot.torch_internals import LazyGraphModule, Verifier, common_getitem_elimination
 
 __all__ = [
     "REGISTERED_NAME",
@@ -75,7 +73,7 @@ def rebuild(
     new = _on_trust(program, root, graph, output_specs)
     new._constants.update(constants or {})
     new._verifiers = [_EdgeProgramVerifier]
-    _common_getitem_elimination_pass(new.graph_module, new.graph_signature, new.module_call_graph)
+    common_getitem_elimination(new.graph_module, new.graph_signature, new.module_call_graph)
     new.validate()
     return new
 
@@ -94,7 +92,7 @@ def _on_trust(
     """
     graph.set_codegen(CodeGen())
     new = copy(program)
-    new._graph_module = _LazyGraphModule(dict(root), graph)
+    new._graph_module = LazyGraphModule(dict(root), graph)
     new._graph_module.meta = dict(program.graph_module.meta)
     new._graph_signature = _signature(program, graph, output_specs)
     new._state_dict, new._constants = dict(program.state_dict), dict(program.constants)
@@ -154,7 +152,7 @@ def _with_copied_bodies(root: Mapping[str, object]) -> dict[str, object]:
 def _copied_body(body: GraphModule) -> GraphModule:
     graph = Graph()
     graph.output(graph.graph_copy(body.graph, {})).meta = dict(body.graph.output_node().meta)
-    return _LazyGraphModule(_with_copied_bodies(attributes(body)), graph)
+    return LazyGraphModule(_with_copied_bodies(attributes(body)), graph)
 
 
 def with_attributes(program: ExportedProgram, changed: Callable[[object], object]) -> ExportedProgram:
@@ -168,7 +166,7 @@ def _changed_attributes(module: GraphModule, changed: Callable[[object], object]
     for name, attribute in attributes(module).items():
         new[name] = changed(attribute)
         if isinstance(attribute, GraphModule):
-            new[name] = body = _LazyGraphModule(_changed_attributes(attribute, changed), attribute.graph)
+            new[name] = body = LazyGraphModule(_changed_attributes(attribute, changed), attribute.graph)
             body.meta = attribute.meta
     return new
 

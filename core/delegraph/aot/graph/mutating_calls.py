@@ -13,9 +13,10 @@ from __future__ import annotations
 from functools import cache
 
 import torch
-from torch._higher_order_ops.auto_functionalize import auto_functionalized, can_auto_functionalize
 from torch._ops import OpOverload
 from torch.fx import Node
+
+from delegraph.aot.torch_internals import auto_functionalized, can_auto_functionalize
 
 __all__ = [
     "auto_functionalized",

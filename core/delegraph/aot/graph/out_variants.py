@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
+from delegraph.aot.torch_internals import parse_schema
 from delegraph.errors import MissingOutVariant
 from delegraph.program.schema import Operator
 
@@ -78,7 +79,7 @@ def _made_for(op: OpOverload) -> OutVariant | None:
     tensors = bool(schema.returns) and all(str(result.type) in _TENSOR_TYPES for result in schema.returns)
     if op.namespace == "aten" or aliases or not tensors or _out_overload(op) in op.overloadpacket.overloads():
         return None
-    return OutVariant(torch._C.parse_schema(_wanted_schema(op)), _out_names(schema))
+    return OutVariant(parse_schema(_wanted_schema(op)), _out_names(schema))
 
 
 def _out_overload(op: OpOverload) -> str:

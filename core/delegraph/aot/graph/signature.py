@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate as call_delegate
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import Graph, Node
 from torch.fx.node import Argument
 
 from delegraph.aot.graph.bodies import graph_modules, output_values
+from delegraph.aot.torch_internals import executorch_call_delegate as call_delegate
 from delegraph.errors import LoweringError
 
 __all__ = ["SHARED_STATE", "HeldTensor", "MethodGraph", "ResolvedSignature", "WriteBack", "live_nodes"]

@@ -14,10 +14,10 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from delegraph.aot.graph.dtypes import scalar_type_of
 from delegraph.aot.graph.source_location import user_location
+from delegraph.aot.torch_internals import ValueRanges, bound_sympy
 from delegraph.errors import LoweringError, UnboundedDimension
 from delegraph.program.dtypes import nbytes
 from delegraph.program.schema import ScalarType, TensorShapeDynamism

@@ -21,9 +21,6 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import sympy
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate
-from torch._library.fake_class_registry import FakeScriptObject
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, GraphModule, Interpreter, Node, Tracer
@@ -37,6 +34,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot.graph.source_location import user_location
 from delegraph.aot.passes.proxy_value import NodeMetadata, ProxyValue
+from delegraph.aot.torch_internals import FakeScriptObject, enable_python_dispatcher, executorch_call_delegate
 from delegraph.errors import DelegraphError, LoweringError
 from delegraph.interfaces.graph_pass import Dialect
 

@@ -25,7 +25,6 @@ from math import prod
 from typing import Final, TypeAlias
 
 import torch
-from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate as call_delegate
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -39,6 +38,7 @@ from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.aot.graph.tensor_spec import Bounds, TensorSpec
 from delegraph.aot.passes.live_bytes import LiveBytes, Unit
 from delegraph.aot.passes.reinplacing import updated_value, updating_call
+from delegraph.aot.torch_internals import executorch_call_delegate as call_delegate
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult
 from delegraph.program.devices import CPU
 from delegraph.program.dtypes import nbytes

@@ -22,7 +22,6 @@ from typing import Any, Final
 import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from delegraph.aot.edge.patterns import ANY, Capture, behind, captured, either, matches, op
 from delegraph.aot.graph.bodies import referenced
@@ -31,6 +30,7 @@ from delegraph.aot.quantize.weights.names import add_constant
 from delegraph.aot.quantize.weights.packing import ZERO_CODE, dequantized_weight, pack
 from delegraph.aot.quantize.weights.reexport import exported_again
 from delegraph.aot.quantize.weights.stored_weights import StoredWeight, gather_rows
+from delegraph.aot.torch_internals import is_traceable_wrapper_subclass
 
 __all__ = ["with_plain_weights"]
 

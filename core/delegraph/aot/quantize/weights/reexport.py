@@ -14,11 +14,11 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from delegraph.aot.graph.bodies import attributes, bodies, graph_modules
 from delegraph.aot.quantize.weights.body_weights import weights_out_of_bodies
 from delegraph.aot.quantize.weights.names import name_constants
+from delegraph.aot.torch_internals import ValueRanges
 from delegraph.errors import LoweringError
 
 __all__ = ["exported_again", "flat_inputs", "positional_inputs"]

@@ -1,0 +1,142 @@
+"""torch's private names, in the one place where the core takes them: each with what it is for, and a way without it.
+
+A torch that moves one breaks here, and `make test-torch` says so. Three stand wherever they are needed, as in
+ExecuTorch: the classes of operators in `torch._ops`, fake tensors, and `torch.utils._pytree`. Attributes of programs
+that have no public setter are set in `graph/edit.py`.
+"""
+
+from __future__ import annotations
+
+import torch
+
+# torch's own decompositions, which ours call. When they go: out of `torch.export.default_decompositions()`.
+from torch._decomp import get_decompositions
+from torch._decomp.decompositions import _upsample_linear as upsample_linear
+from torch._decomp.decompositions import index_add, index_copy, upsample_compute_output_size
+
+# Decompositions that are registered for Python's dispatcher hold in traces. When it goes: as `make_fx` is called within
+# `ExportedProgram.run_decompositions`.
+from torch._dispatch.python import enable_python_dispatcher
+
+# Programs as an ETRecord has them. When they go: as `torch.export.save` writes a program.
+from torch._export.serde import schema as torch_schema
+from torch._export.serde.serialize import SerializedArtifact, deserialize, serialize
+
+# Composite operators stay whole in a trace. When they go: as `ExportedProgram.run_decompositions` keeps them.
+from torch._export.utils import _is_preservable_cia_op as is_preservable_composite
+from torch._export.utils import _special_op_to_preserve_cia as preserve_composite
+
+# A program with another graph is checked by torch. When it goes: by our own `edge/dialects.py` alone.
+from torch._export.verifier import Verifier
+
+# A call that writes, as `run_decompositions` makes it of views, and as it stands in our graphs. When they go:
+# `functional/auto_functionalized.py` reads the new form; the other becomes a higher-order operator of our own.
+from torch._higher_order_ops.auto_functionalize import (
+    AsStridedViewInfo,
+    SliceViewInfo,
+    auto_functionalized,
+    auto_functionalized_v2,
+    can_auto_functionalize,
+    get_mutable_args,
+    read_view_information_from_args,
+)
+
+# The call of a delegate, which ExecuTorch shares with us. When it goes: from where its `exir/delegate.py` has it.
+from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate
+
+# Script objects among fake values, for a type. When it goes: `object`.
+from torch._library.fake_class_registry import FakeScriptObject
+
+# Layouts of tensors whose sizes are symbols, without a guard on one. When they go: comparing strides.
+from torch._prims_common import (
+    is_contiguous_for_memory_format_or_false,
+    is_contiguous_or_false,
+    suggest_memory_format,
+)
+
+# Programs with another graph, as torch makes them. When they go: as `ExportedProgram._update` does it.
+from torch.export.exported_program import _common_getitem_elimination_pass as common_getitem_elimination
+from torch.export.exported_program import _override_composite_implicit_decomp as override_composites
+from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
+
+# Arguments in the order of an `in_spec`. When it goes: `torch.utils._pytree` on the dumped spec.
+from torch.fx._pytree import tree_flatten_spec
+
+# Whether a weight is one of torchao's. When it goes: whether it has `__tensor_flatten__`.
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+# The functions of which sizes are made, their bounds, and a size computed in a graph again. When they go: those that
+# `torch.export` puts into shapes then.
+from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+__all__ = [
+    "AsStridedViewInfo",
+    "CleanDiv",
+    "DispatchKey",
+    "DispatchModeKey",
+    "FakeScriptObject",
+    "FloorDiv",
+    "LazyGraphModule",
+    "Max",
+    "Min",
+    "Mod",
+    "PythonMod",
+    "PythonReferenceAnalysis",
+    "SerializedArtifact",
+    "SliceViewInfo",
+    "ValueRanges",
+    "Verifier",
+    "all_operator_names",
+    "auto_functionalized",
+    "auto_functionalized_v2",
+    "bound_sympy",
+    "can_auto_functionalize",
+    "common_getitem_elimination",
+    "deserialize",
+    "dispatch_has_kernel",
+    "dispatch_mode",
+    "enable_python_dispatcher",
+    "executorch_call_delegate",
+    "get_decompositions",
+    "get_mutable_args",
+    "index_add",
+    "index_copy",
+    "is_contiguous_for_memory_format_or_false",
+    "is_contiguous_or_false",
+    "is_preservable_composite",
+    "is_traceable_wrapper_subclass",
+    "mkldnn_enabled",
+    "override_composites",
+    "parse_schema",
+    "preserve_composite",
+    "read_view_information_from_args",
+    "serialize",
+    "set_mkldnn_enabled",
+    "suggest_memory_format",
+    "sympy_interp",
+    "torch_schema",
+    "tree_flatten_spec",
+    "upsample_compute_output_size",
+    "upsample_linear",
+]
+
+# A schema that is written out. When it goes: torchgen's `FunctionSchema.parse`.
+parse_schema = torch._C.parse_schema
+
+# Every registered operator, for a message. When it goes: those in `torch.ops`.
+all_operator_names = torch._C._dispatch_get_all_op_names
+
+# Whether an operator is composite, and what kernels it has. When they go: `OpOverload.has_kernel_for_dispatch_key`.
+DispatchKey = torch._C.DispatchKey
+dispatch_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+
+# The fake tensor mode that is on. When they go: `torch._guards.detect_fake_mode`.
+DispatchModeKey = torch._C._TorchDispatchModeKey
+dispatch_mode = torch._C._get_dispatch_mode
+
+# An LSTM is traced into what every device has. When they go: `torch.backends.mkldnn.flags`.
+mkldnn_enabled = torch._C._get_mkldnn_enabled
+set_mkldnn_enabled = torch._C._set_mkldnn_enabled
