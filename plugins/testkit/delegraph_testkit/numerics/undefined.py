@@ -89,6 +89,11 @@ UNDEFINED: Final = (
         lambda operands: (operands[0] <= 0) & (operands[0] == operands[0].double().floor()),
         "a pole, for which torch divides by the sine of a rounded multiple of pi",
     ),
+    Undefined(
+        ("polygamma *", "special.polygamma *"),
+        lambda operands: operands[0] < -1e5,
+        "torch's series begins above 9, to which it counts by ones",
+    ),
 )
 
 LEFT: Final[dict[str, tuple[tuple[int, ...], str]]] = {
