@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch.export import ExportedProgram
@@ -97,7 +97,7 @@ def inputs_of(program: ExportedProgram) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(program.example_inputs) if isinstance(leaf, torch.Tensor)]
 
 
-def outputs_of(program: ExportedProgram) -> list[Any]:
+def outputs_of(program: ExportedProgram) -> list[object]:
     """torch's outputs for the example inputs, flat; states of the model stay as they are."""
     args, kwargs = deepcopy(program.example_inputs or ((), {}))
     module = program.module()

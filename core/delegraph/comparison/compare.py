@@ -101,7 +101,7 @@ def compare(
 
 def _runners(
     prepared: Sequence[Compared],
-    inputs: Mapping[str, Sequence[NDArray[Any]]],
+    inputs: Mapping[str, Sequence[NDArray[np.generic]]],
     backend_options: Mapping[str, Mapping[str, bool | int | str]],
     timeout: float,
     folder: Path,
@@ -144,7 +144,7 @@ def _options_of(lowered: Lowered, options: Mapping[str, Mapping[str, bool | int 
     return ",".join(str(PluginSpec(name, settings)) for name, settings in options.items() if name in known)
 
 
-def _compared(candidate: Compared, runners: Mapping[str, Runner], expected: Mapping[str, Sequence[Any]]) -> Compared:
+def _compared(candidate: Compared, runners: Mapping[str, Runner], expected: Mapping[str, Sequence[object]]) -> Compared:
     """`candidate` with its measurements."""
     if candidate.lowered is None:
         return candidate
@@ -162,7 +162,7 @@ def _compared(candidate: Compared, runners: Mapping[str, Runner], expected: Mapp
     )
 
 
-def _pairs(expected: Sequence[Any], runner: Runner) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _pairs(expected: Sequence[object], runner: Runner) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """The outputs in floating point, each of torch and of the program."""
     with np.load(runner.outputs, allow_pickle=False) as outputs:
         return [

@@ -153,7 +153,7 @@ def _sqnr(candidate: Compared) -> str:
     return "∞" if candidate.sqnr == math.inf else f"{candidate.sqnr:.1f}"
 
 
-def _times_json(times: Times) -> dict[str, Any]:
+def _times_json(times: Times) -> dict[str, object]:
     return {
         "seconds": times.seconds,
         "turns": list(times.turns),

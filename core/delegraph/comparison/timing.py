@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from delegraph.errors import DelegraphError, RuntimeFault
 
@@ -51,6 +51,15 @@ class Times:
         return (max(self.turns) - min(self.turns)) / 2 / self.seconds
 
 
+class Turn(TypedDict):
+    """The result of `delegraph run`, as far as it is read here."""
+
+    latency_seconds: Mapping[str, float]
+    load_seconds: float
+    first_seconds: float
+    peak_memory_nbytes: int | None
+
+
 @dataclass(slots=True)
 class Runner:
     """One method of one program, run by itself again and again; `timeout` is what each process may take, in seconds."""
@@ -63,7 +72,7 @@ class Runner:
     backend_options: str = ""
     timeout: float = TIMEOUT
     repeat: int = FEW
-    turns: list[Mapping[str, Any]] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
     problem: str = ""
 
     def prepare(self, seconds: float) -> None:
@@ -85,7 +94,7 @@ class Runner:
             max(peaks, default=None),
         )
 
-    def _run(self, *more: str) -> Any:
+    def _run(self, *more: str) -> Turn:
         """The result that the process writes into a file: its standard output is open to whatever plug-ins print."""
         told, words = self.outputs.with_suffix(".json"), self.outputs.with_suffix(".txt")
         told.unlink(missing_ok=True)
@@ -103,7 +112,8 @@ class Runner:
         if done.returncode or not told.exists():
             reason = self._reason(words.read_text("utf-8", "replace").strip())
             raise RuntimeFault(reason or f"ended with exit code {done.returncode}")
-        return json.loads(told.read_text("utf-8"))
+        turn: Turn = json.loads(told.read_text("utf-8"))
+        return turn
 
     def _command(self, told: Path) -> list[str]:
         options = ["--backend-options", self.backend_options] if self.backend_options else []

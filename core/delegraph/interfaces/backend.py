@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.interfaces.stamp import BlobStamp
@@ -116,6 +116,9 @@ class EventTracer(Protocol):
         """Record that `nbytes` were taken from the named allocator."""
 
 
+_Scalar = TypeVar("_Scalar", bound="np.generic")
+
+
 def _own_copy(name: str, initial: NDArray[Any]) -> NDArray[Any]:
     return initial.copy()
 
@@ -152,14 +155,14 @@ class BackendExecutionContext(Protocol):
     def event_tracer(self) -> EventTracer | None:
         """The tracer for the delegate's own events; None if nobody listens."""
 
-    def resize(self, out: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    def resize(self, out: NDArray[_Scalar], shape: tuple[int, ...]) -> NDArray[_Scalar]:
         """`out` at its new `shape`, over the same planned memory; write into the returned array."""
 
-    def upper_bound(self, argument: NDArray[Any]) -> tuple[int, ...] | None:
+    def upper_bound(self, argument: NDArray[np.generic]) -> tuple[int, ...] | None:
         """The largest shape that `argument` gets; None if it always has its own. It bounds the number of elements:
         single dims may exceed it."""
 
-    def allocate_temp(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def allocate_temp(self, shape: tuple[int, ...], dtype: np.dtype[_Scalar]) -> NDArray[_Scalar]:
         """Uninitialised scratch memory, valid until `execute` returns."""
 
 

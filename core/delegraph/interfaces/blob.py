@@ -113,7 +113,7 @@ class BlobFormat:
         """The version that is written."""
         return self.versions[-1]
 
-    def pack(self, header: Any, sections: Mapping[str, Buffer | Sequence[Buffer]]) -> bytes:
+    def pack(self, header: object, sections: Mapping[str, Buffer | Sequence[Buffer]]) -> bytes:
         """The bytes of a blob. `header` is what JSON has, and dataclasses of it; a section is a buffer, or chunks, each
         at the next multiple of the alignment (`places`). The same bytes for the same content."""
         table, content, end = [], list[Buffer](), 0

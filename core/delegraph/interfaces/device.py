@@ -85,7 +85,7 @@ class DeviceTensor:
     def __init__(
         self,
         shape: tuple[int, ...],
-        dtype: np.dtype[Any],
+        dtype: np.dtype[np.generic],
         buffer: DeviceMemoryBuffer,
         offset: int = 0,
         strides: Sequence[int] | None = None,
@@ -97,7 +97,7 @@ class DeviceTensor:
         self.strides: tuple[int, ...] = np.empty(shape, dtype).strides if strides is None else tuple(strides)
 
     @classmethod
-    def from_numpy(cls, array: NDArray[Any], device: Device, allocator: DeviceAllocator) -> Self:
+    def from_numpy(cls, array: NDArray[np.generic], device: Device, allocator: DeviceAllocator) -> Self:
         """`array`, C-contiguous, in memory of its own on `device`, for methods that take their inputs there."""
         tensor = cls(array.shape, array.dtype, DeviceMemoryBuffer(device, allocator, array.nbytes))
         tensor.copy_from(array)
@@ -131,7 +131,7 @@ class DeviceTensor:
         copy.copy_from(self)
         return copy
 
-    def copy_from(self, source: NDArray[Any] | DeviceTensor) -> None:
+    def copy_from(self, source: NDArray[np.generic] | DeviceTensor) -> None:
         """Overwrite it; an array on a device comes by way of the CPU's memory. Raises `InvalidArgument`."""
         array = source.numpy() if isinstance(source, DeviceTensor) else source
         self._check_like(array)
@@ -139,7 +139,7 @@ class DeviceTensor:
             dense = np.ascontiguousarray(self._as_in_memory(array)).reshape(-1).view(np.uint8)
             self.buffer.allocator.copy_host_to_device(self.buffer.memory, self.offset, dense)
 
-    def copy_to(self, target: NDArray[Any]) -> None:
+    def copy_to(self, target: NDArray[np.generic]) -> None:
         """Write its content into `target`. Raises `InvalidArgument`."""
         self._check_like(target)
         if not self.nbytes:
@@ -150,11 +150,11 @@ class DeviceTensor:
         if dense is not ordered:
             np.copyto(ordered, dense)
 
-    def _as_in_memory(self, array: NDArray[Any]) -> NDArray[Any]:
+    def _as_in_memory(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         """A view of `array`, its dims from outer to inner as they lie on the device."""
         return array.transpose(sorted(range(self.ndim), key=lambda dim: -self.strides[dim]))
 
-    def _check_like(self, array: NDArray[Any]) -> None:
+    def _check_like(self, array: NDArray[np.generic]) -> None:
         if array.shape != self.shape or array.dtype != self.dtype:
             raise InvalidArgument(
                 f"{array.dtype}{list(array.shape)} cannot be copied to or from {self.dtype}{list(self.shape)}"

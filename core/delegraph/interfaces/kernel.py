@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar
 
 from delegraph.errors import KernelAlreadyRegistered
 from delegraph.program.dtypes import scalar_type
@@ -36,16 +36,19 @@ BoundCall: TypeAlias = Callable[[], object]
 """A call with its arguments bound, which the executor runs."""
 
 
+_Scalar = TypeVar("_Scalar", bound="np.generic")
+
+
 class KernelContext(Protocol):
     """The runtime's services for a kernel."""
 
-    def resize(self, out: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    def resize(self, out: NDArray[_Scalar], shape: tuple[int, ...]) -> NDArray[_Scalar]:
         """`out` at its new `shape`, over the same planned memory; write into the returned array.
 
         Raises `InvalidArgument` if `out` is static and of another shape, or `shape` exceeds its bound.
         """
 
-    def allocate_temp(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def allocate_temp(self, shape: tuple[int, ...], dtype: np.dtype[_Scalar]) -> NDArray[_Scalar]:
         """Uninitialised C-contiguous scratch memory, valid until the kernel returns."""
 
 
@@ -70,10 +73,10 @@ class Kernel:
 class BindContext(KernelContext, Protocol):
     """The runtime's services for a kernel's `bind`."""
 
-    def is_constant(self, array: NDArray[Any]) -> bool:
+    def is_constant(self, array: NDArray[np.generic]) -> bool:
         """Whether the array's content can never change: it lies in the program's constants."""
 
-    def workspace(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def workspace(self, shape: tuple[int, ...], dtype: np.dtype[_Scalar]) -> NDArray[_Scalar]:
         """Uninitialised C-contiguous scratch memory that the bound call may use each time it runs.
 
         All instructions of a method share it: nothing survives in it from one call to the next.

@@ -24,12 +24,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from delegraph.errors import InvalidArgument
 from delegraph.program.devices import CPU, Device
 
 __all__ = ["POLICIES", "Memory", "MemoryHierarchy", "read_memory_hierarchy"]
+
+_T = TypeVar("_T")
 
 POLICIES: Final = ("fastest_first", "by_hand")
 """How tensors come to their memory; see `MemoryHierarchy.policy`."""
@@ -91,7 +93,7 @@ def read_memory_hierarchy(path: str | PathLike[str]) -> MemoryHierarchy:
         raise InvalidArgument(f"{str(path)!r} is not a memory hierarchy: {error}") from error
 
 
-def _hierarchy(table: Mapping[str, Any]) -> MemoryHierarchy:
+def _hierarchy(table: Mapping[str, object]) -> MemoryHierarchy:
     _check_keys("the file", table, ("policy", "memory", "place"))
     memories = table.get("memory", [])
     if not isinstance(memories, list) or not all(isinstance(entry, dict) for entry in memories):
@@ -103,7 +105,7 @@ def _hierarchy(table: Mapping[str, Any]) -> MemoryHierarchy:
     )
 
 
-def _memory(table: Mapping[str, Any]) -> Memory:
+def _memory(table: Mapping[str, object]) -> Memory:
     _check_keys("[[memory]]", table, ("name", "size", "alignment", "device", "speed"))
     try:
         device = Device.parse(_typed("device", table.get("device", "cpu"), str))
@@ -118,7 +120,7 @@ def _memory(table: Mapping[str, Any]) -> Memory:
     )
 
 
-def _size(size: Any) -> int:
+def _size(size: object) -> int:
     if isinstance(size, str) and (match := _SIZE.fullmatch(size.strip())):
         return int(match[1]) * _UNITS[match[2]]
     if not isinstance(size, int) or isinstance(size, bool):
@@ -126,13 +128,13 @@ def _size(size: Any) -> int:
     return size
 
 
-def _typed(name: str, value: Any, *types: type) -> Any:
+def _typed(name: str, value: object, *types: type[_T]) -> _T:
     if not isinstance(value, types) or isinstance(value, bool):
         raise InvalidArgument(f"{name} is {value!r}; it is a {' or '.join(kind.__name__ for kind in types)}")
     return value
 
 
-def _check_keys(where: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _check_keys(where: str, table: Mapping[str, object], known: tuple[str, ...]) -> None:
     for key in table:
         if key not in known:
             raise InvalidArgument(f"{where} has {key!r}; it takes {', '.join(known)}")

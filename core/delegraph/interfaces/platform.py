@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final, NoReturn, Protocol
+from typing import Final, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class Platform:
 
     current_ticks: Callable[[], int] = time.perf_counter_ns
     ns_per_tick: float = 1.0
-    log: Callable[[LogLevel, str], Any] = log_to_stderr
+    log: Callable[[LogLevel, str], object] = log_to_stderr
     abort: Callable[[], NoReturn] = abort_process
     allocate: Callable[[int], NDArray[np.uint8]] = allocate_aligned
 

@@ -15,20 +15,20 @@ Size: TypeAlias = Annotated[int, "a size"]
 """An integer that is not negative."""
 
 _T = TypeVar("_T")
-_Read: TypeAlias = Callable[[Any], Any]
+_Read: TypeAlias = Callable[[object], Any]
 
 
-def read_record(cls: type[_T], entry: Any, **known: Any) -> _T:
+def read_record(cls: type[_T], entry: object, **known: Any) -> _T:
     """The dataclass `cls` that a JSON object is; fields that are `known` are not in it, and those with a default may be
     missing.
 
     A field is a string, a bool, an integer, a float, a `Size`, an enum's value, a record, a tuple or list of any number
     of these, or one of two. Raises `TypeError`, `ValueError` or `KeyError` for anything else.
     """
-    entry = _plain(dict, entry)
+    members: dict[str, object] = _plain(dict, entry)
     for name, read, is_optional in _fields(cls, *known):  # type: ignore[arg-type]  # a class is hashable
-        if not is_optional or name in entry:
-            known[name] = read(entry[name])
+        if not is_optional or name in members:
+            known[name] = read(members[name])
     return cls(**known)
 
 
@@ -66,7 +66,7 @@ def _reader(kind: Any) -> _Read:
     return lambda value: value if type(value) is second or (value is None and second is NoneType) else read(value)
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     if type(value) is not int or not 0 <= value < 2**63:
         raise TypeError(f"expected a size, not {value!r:.40}")
     return value

@@ -14,7 +14,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from delegraph.deprecation import warn_deprecated
 from delegraph.errors import PluginVersionError
@@ -25,8 +25,10 @@ from delegraph.plugins.versions import api_text
 
 __all__ = ["adapted", "renamed"]
 
+_T = TypeVar("_T")
 
-def renamed(group: Group, plugin: Any) -> Any:
+
+def renamed(group: Group, plugin: _T) -> _T:
     """`plugin`, or its class, with former hooks under their present names; deprecated uses are told.
 
     Raises `PluginVersionError` for uses of parts that this host's plug-in API has no more.
@@ -45,12 +47,13 @@ def renamed(group: Group, plugin: Any) -> Any:
     return plugin
 
 
-def adapted(group: Group, plugin: Any) -> Any:
+def adapted(group: Group, plugin: object) -> object:
     """A sound `plugin`, as it is called: by position, with every hook and every parameter.
 
     Raises `AttributeError` or `TypeError` where a missing hook cannot be added.
     """
     if group.form in (Form.FACTORY, Form.FUNCTION):
+        assert callable(plugin), "`validation.violations` saw to it"
         called = _called_without(group, "__call__", plugin)
         return plugin if called is None else called
     for hook in sorted(group.default_hooks):
@@ -64,7 +67,7 @@ def adapted(group: Group, plugin: Any) -> Any:
     return plugin
 
 
-def _called_without(group: Group, hook: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
+def _called_without(group: Group, hook: str, method: Callable[..., object]) -> Callable[..., object] | None:
     """`method` behind a call that drops the parameters which it does without; None if it takes all."""
     names = group.parameters(hook)
     taken = parameters_taken(group, hook, method)
@@ -73,14 +76,14 @@ def _called_without(group: Group, hook: str, method: Callable[..., Any]) -> Call
     places = [names.index(name) for name in taken]
 
     @functools.wraps(method)
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> object:
         return method(*(args[place] for place in places if place < len(args)))
 
     del call.__wrapped__  # its signature is the hook's, not the author's
     return call
 
 
-def _own(group: Group, plugin: Any) -> Mapping[str, Any]:
+def _own(group: Group, plugin: object) -> Mapping[str, object]:
     """The author's attributes that could be hooks, by name."""
     if group.form in (Form.FACTORY, Form.FUNCTION):
         return {"__call__": plugin}

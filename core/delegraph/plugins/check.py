@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from delegraph.deprecation import PluginDeprecationWarning
 from delegraph.errors import PluginError, PluginUnavailable
@@ -25,6 +25,10 @@ from delegraph.plugins.discovery import Offer
 from delegraph.plugins.hookspecs import GROUPS, group_named
 from delegraph.program.kernel_calls import Need
 from delegraph.program.schema import ScalarType
+
+if TYPE_CHECKING:
+    from delegraph.interfaces.kernel import Kernel
+    from delegraph.plugins.registry import PluginRegistry
 
 __all__ = ["CheckResult", "check"]
 
@@ -113,7 +117,7 @@ def _lines(output: bytes | None) -> list[str]:
     return (output or b"").decode(errors="replace").split("\n")[:-1]
 
 
-def _result(offer: Offer, answer: Mapping[str, Any]) -> CheckResult:
+def _result(offer: Offer, answer: Mapping[str, object]) -> CheckResult:
     fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in answer.items()}
     return CheckResult(offer, **fields)
 
@@ -135,7 +139,7 @@ def _serve() -> None:
         answers.flush()
 
 
-def _answer(offer: Offer, questions: Questions) -> dict[str, Any]:
+def _answer(offer: Offer, questions: Questions) -> dict[str, object]:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", PluginDeprecationWarning)
         told = _loaded(offer, questions)
@@ -143,7 +147,7 @@ def _answer(offer: Offer, questions: Questions) -> dict[str, Any]:
     return {**told, "deprecated": list(dict.fromkeys(deprecated))}
 
 
-def _loaded(offer: Offer, questions: Questions) -> dict[str, Any]:
+def _loaded(offer: Offer, questions: Questions) -> dict[str, object]:
     from delegraph.plugins.registry import PluginRegistry
 
     registry = PluginRegistry([offer])
@@ -160,7 +164,7 @@ def _loaded(offer: Offer, questions: Questions) -> dict[str, Any]:
         return {"error": f"{offer}: {type(error).__name__}: {error}", "kind": type(error).__name__}
 
 
-def _facts(registry: Any, offer: Offer, plugin: Any, questions: Questions) -> dict[str, Any]:
+def _facts(registry: PluginRegistry, offer: Offer, plugin: Any, questions: Questions) -> dict[str, object]:
     if offer.group == "delegraph.partitioners":
         spec = getattr(registry.create(offer.group, offer.name), "delegation_spec", None)
         return {"backend_id": str(getattr(spec, "backend_id", ""))}
@@ -178,7 +182,7 @@ def _facts(registry: Any, offer: Offer, plugin: Any, questions: Questions) -> di
     }
 
 
-def _rank(kernel: Any) -> str:
+def _rank(kernel: Kernel | None) -> str:
     if kernel is None:
         return ""
     return "fallback" if kernel.key is None else "partial"

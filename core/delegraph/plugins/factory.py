@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from inspect import Parameter
 from types import NoneType, UnionType
-from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from delegraph.errors import InvalidArgument, UnknownOption
 from delegraph.interfaces.options import Options
@@ -19,8 +19,10 @@ from delegraph.plugins.discovery import did_you_mean
 
 __all__ = ["make", "takes_keywords", "unknown_options_text"]
 
+_T = TypeVar("_T")
 
-def make(factory: Callable[..., Any], options: Mapping[str, Any], owner: str) -> Any:
+
+def make(factory: Callable[..., _T], options: Mapping[str, object], owner: str) -> _T:
     """The product of `factory` with `options`. Raises `UnknownOption` and `InvalidArgument` that name the `owner`, and
     whatever the factory raises."""
     if takes_keywords(factory):
@@ -38,7 +40,7 @@ def make(factory: Callable[..., Any], options: Mapping[str, Any], owner: str) ->
     return product
 
 
-def takes_keywords(factory: Callable[..., Any]) -> bool:
+def takes_keywords(factory: Callable[..., object]) -> bool:
     """Whether the factory's options are keyword parameters: it has no others."""
     try:
         kinds = [parameter.kind for parameter in inspect.signature(factory).parameters.values()]
@@ -47,7 +49,7 @@ def takes_keywords(factory: Callable[..., Any]) -> bool:
     return all(kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD) for kind in kinds)
 
 
-_KINDS: Final[Mapping[Any, str]] = {
+_KINDS: Final[Mapping[object, str]] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
@@ -57,7 +59,7 @@ _KINDS: Final[Mapping[Any, str]] = {
 """The types that options are checked for. Options of other annotations are the factory's to check."""
 
 
-def _check_types(factory: Callable[..., Any], options: Mapping[str, Any], owner: str) -> None:
+def _check_types(factory: Callable[..., object], options: Mapping[str, object], owner: str) -> None:
     """Any text would count as true where a factory asks for a bool: `{exact=no}` would turn it on."""
     try:
         hints = get_type_hints(factory)
@@ -71,7 +73,7 @@ def _check_types(factory: Callable[..., Any], options: Mapping[str, Any], owner:
             raise InvalidArgument(f"{owner}: {name} is {value!r}; it is {said}")
 
 
-def _is_of(kind: type, value: Any) -> bool:
+def _is_of(kind: type, value: object) -> bool:
     """A bool is no number here; a whole number is one."""
     if isinstance(value, bool):
         return kind is bool

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 __all__ = ["GROUPS", "Form", "Group", "group_named", "parameters"]
 
@@ -96,7 +96,7 @@ def parameters(interface: type, hook: str) -> tuple[str, ...]:
     return names[1:] if inspect.isfunction(inspect.getattr_static(interface, hook)) else names
 
 
-def _public(interface: type) -> list[tuple[str, Any]]:
+def _public(interface: type) -> list[tuple[str, object]]:
     return [(name, value) for name, value in vars(interface).items() if not name.startswith("_")]
 
 

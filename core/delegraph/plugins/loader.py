@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from functools import reduce
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 from delegraph.deprecation import loading_plugin
 from delegraph.errors import PluginLoadError, PluginVersionError
@@ -31,7 +30,7 @@ def reference(value: str) -> tuple[str, str] | None:
     return (match[1], match[2] or "") if match else None
 
 
-def import_offer(offer: Offer) -> Any:
+def import_offer(offer: Offer) -> object:
     """The validated object behind `offer`; a class where the group takes an instance is instantiated.
 
     Raises `PluginLoadError`, or `PluginVersionError` if it needs another plug-in API.
@@ -53,7 +52,7 @@ def import_offer(offer: Offer) -> Any:
     return plugin
 
 
-def adopt(offer: Offer, plugin: Any, declarations: Iterable[object] = ()) -> Any:
+def adopt(offer: Offer, plugin: object, declarations: Iterable[object] = ()) -> object:
     """`plugin`, instantiated if its group wants that, once it is shown to fit its group and this host's plug-in API."""
     group = group_named(offer.group)
     for declaration in (*declarations, plugin):
@@ -70,7 +69,7 @@ def adopt(offer: Offer, plugin: Any, declarations: Iterable[object] = ()) -> Any
     return plugin
 
 
-def adopt_product(offer: Offer, product: Group, instance: Any) -> Any:
+def adopt_product(offer: Offer, product: Group, instance: object) -> object:
     """The `instance` that the factory behind `offer` made, adapted. Raises unless it fits `product`."""
     instance = _renamed(offer, product, instance)
     if faults := violations(product, instance):
@@ -78,14 +77,14 @@ def adopt_product(offer: Offer, product: Group, instance: Any) -> Any:
     return _adapted(offer, product, instance)
 
 
-def _checked(offer: Offer, group: Group, plugin: Any, faults: list[str]) -> Any:
+def _checked(offer: Offer, group: Group, plugin: object, faults: list[str]) -> object:
     if faults:
         interface = f"delegraph.interfaces.{group.interface.__qualname__}"
         raise failure(offer, "; ".join(faults), f"its authors change it to fit {interface}")
     return plugin
 
 
-def _renamed(offer: Offer, group: Group, plugin: Any) -> Any:
+def _renamed(offer: Offer, group: Group, plugin: object) -> object:
     try:
         with loading_plugin(f"{offer.id} of {offer.provider}"):
             return renamed(group, plugin)
@@ -93,7 +92,7 @@ def _renamed(offer: Offer, group: Group, plugin: Any) -> Any:
         raise failure(offer, str(gone), f"upgrade {offer.distribution}", PluginVersionError) from None
 
 
-def _adapted(offer: Offer, group: Group, plugin: Any) -> Any:
+def _adapted(offer: Offer, group: Group, plugin: object) -> object:
     try:
         return adapted(group, plugin)
     except (AttributeError, TypeError) as error:
@@ -101,11 +100,11 @@ def _adapted(offer: Offer, group: Group, plugin: Any) -> Any:
         raise failure(offer, f"it cannot be given what it lacks of {group.name}: {error}", remedy) from error
 
 
-def _give_defaults(offer: Offer, plugin: Any) -> None:
+def _give_defaults(offer: Offer, plugin: object) -> None:
     """Give `plugin` the attributes of its interface that it lacks; its name is the entry point's."""
     for name, default in group_named(offer.group).attributes.items():
         value = offer.name if name == "name" else default
-        if not hasattr(plugin, name) or (name == "name" and not plugin.name):
+        if not hasattr(plugin, name) or (name == "name" and not getattr(plugin, name)):
             try:
                 setattr(plugin, name, value)
             except (AttributeError, TypeError) as error:
@@ -121,7 +120,7 @@ def failure(offer: Offer, problem: str, remedy: str, kind: type[PluginLoadError]
     )
 
 
-def _import(offer: Offer) -> tuple[ModuleType, Any]:
+def _import(offer: Offer) -> tuple[ModuleType, object]:
     parts = reference(offer.value)
     if parts is None:
         raise ValueError(f"the entry point {offer.value!r} is malformed; it has to read module:attribute")
@@ -129,7 +128,7 @@ def _import(offer: Offer) -> tuple[ModuleType, Any]:
     return module, reduce(getattr, filter(None, parts[1].split(".")), module)
 
 
-def _instantiate(offer: Offer, factory: type) -> Any:
+def _instantiate(offer: Offer, factory: type) -> object:
     try:
         return factory()
     except (Exception, SystemExit) as error:

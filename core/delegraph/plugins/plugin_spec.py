@@ -95,7 +95,7 @@ _FLOAT: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?")
 _WORDS: Final = {"true": True, "True": True, "false": False, "False": False}
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Quoted where it would not be read as it is."""
     if not isinstance(value, str):
         return str(value).lower() if isinstance(value, bool) else str(value)

@@ -53,8 +53,8 @@ class PluginRegistry:
     def __init__(self, offers: Iterable[Offer] = (), prefer: Mapping[str, str] | None = None) -> None:
         self._prefer = {full_id(name): distribution for name, distribution in (prefer or {}).items()}
         self._offers = tuple(offers)
-        self._explicit: dict[tuple[str, str], Any] = {}
-        self._loaded: dict[Offer, Any] = {}
+        self._explicit: dict[tuple[str, str], object] = {}
+        self._loaded: dict[Offer, object] = {}
         self._failed: dict[Offer, PluginLoadError] = {}
         self._loading: set[Offer] = set()
         self._tools: Tools | None = None
@@ -76,7 +76,7 @@ class PluginRegistry:
         selection = Selection.from_environment(os.environ if environ is None else environ, prefer)
         return cls(selection.apply(scan(path)), selection.prefer)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> PluginRegistry:
+    def __deepcopy__(self, memo: dict[int, object]) -> PluginRegistry:
         return self  # the installed plug-ins are the same in each copy
 
     def preferring(self, prefer: Mapping[str, str]) -> PluginRegistry:
@@ -143,7 +143,7 @@ class PluginRegistry:
                 broken.append(error)
         return loaded, broken
 
-    def create(self, group: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
+    def create(self, group: str, name: str, options: Mapping[str, object] | None = None) -> Any:
         """The product of the factory behind `name` with `options`.
 
         Raises as `load`, `UnknownOption` for an option that it does not have, `InvalidArgument` for one of another
@@ -165,7 +165,7 @@ class PluginRegistry:
         product = group_named(group).product
         return adopt_product(offer, product, instance) if product else instance
 
-    def register(self, group: str, name: str, plugin: Any) -> None:
+    def register(self, group: str, name: str, plugin: object) -> None:
         """Offer `plugin` in this process, before whatever is installed under that name.
 
         Raises `PluginLoadError` if it does not fit its group, `PluginConflict` if another one is registered already.
@@ -219,7 +219,7 @@ class PluginRegistry:
 
     # ---- tools -----------------------------------------------------------------------------------------
 
-    def bound(self, group: str, plugin: Any, hook: str) -> Callable[..., Any]:
+    def bound(self, group: str, plugin: object, hook: str) -> Callable[..., Any]:
         """The callable for `plugin`'s `hook`, by position: its own method, or that with the tools' wrappers around."""
         tools = self._active_tools()
         if tools is None or not tools.wraps(hook):
@@ -232,7 +232,7 @@ class PluginRegistry:
         tools = self._active_tools()
         return tools is not None and tools.wraps(hook)
 
-    def notify(self, event: str, **details: Any) -> None:
+    def notify(self, event: str, **details: object) -> None:
         """Tell the tools that watch `event`. One that raises is reported by a `PluginWarning` and harms nobody."""
         tools = self._active_tools()
         if tools is not None:
@@ -246,17 +246,17 @@ class PluginRegistry:
             self._tools = load_tools(self._load_tools)
         return self._tools
 
-    def _load_tools(self) -> tuple[Mapping[Offer, Any], Sequence[PluginError]]:
+    def _load_tools(self) -> tuple[Mapping[Offer, object], Sequence[PluginError]]:
         loaded, broken = self.load_all("plugins")
         return {self.find("plugins", name): tool for name, tool in loaded.items()}, broken
 
-    def _offer_of(self, group: str, plugin: Any) -> Offer:
+    def _offer_of(self, group: str, plugin: object) -> Offer:
         known = {id(obj): offer for offer, obj in dict(self._loaded).items()}
         known |= {id(obj): _in_process(*key, obj) for key, obj in self._explicit.items()}
         return known.get(id(plugin)) or _in_process(group_named(group).name, type(plugin).__name__, plugin)
 
 
-def _in_process(group: str, name: str, plugin: Any) -> Offer:
+def _in_process(group: str, name: str, plugin: object) -> Offer:
     kind = plugin if hasattr(plugin, "__qualname__") else type(plugin)
     return Offer(group, name, f"{kind.__module__}:{kind.__qualname__}", IN_PROCESS, "0")
 

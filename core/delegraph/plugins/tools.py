@@ -38,7 +38,7 @@ class _Manager(pluggy.PluginManager):
         super().__init__("delegraph")
         self.add_hookspecs(_SPECS)
 
-    def parse_hookspec_opts(self, module_or_class: Any, name: str) -> pluggy.HookspecOpts | None:
+    def parse_hookspec_opts(self, module_or_class: object, name: str) -> pluggy.HookspecOpts | None:
         if name not in HOOKS:
             return None
         return {"firstresult": name in WRAPPABLE, "historic": False, "warn_on_impl": None, "warn_on_impl_args": None}
@@ -51,27 +51,27 @@ HOOKS: Final[Mapping[str, tuple[str, ...]]] = {
 """Whatever a tool may implement, and the parameters that it may take."""
 
 
-def _function(name: str, names: Sequence[str], called: Callable[..., Any]) -> Any:
+def _function(name: str, names: Sequence[str], called: Callable[..., object]) -> Callable[..., object]:
     """`def name(*names): return called(*names)`: pluggy reads the names from a function's code."""
-    scope = {"called": called}
+    scope: dict[str, Callable[..., object]] = {"called": called}
     exec(f"def {name}({', '.join(names)}): return called({', '.join(names)})", scope)  # noqa: S102 - our own hooks
     return scope[name]
 
 
-def _do_nothing(*args: Any) -> None:
+def _do_nothing(*args: object) -> None:
     return None
 
 
 _SPECS = type("ToolSpecs", (), {hook: _function(hook, names, _do_nothing) for hook, names in HOOKS.items()})
 
 
-def _implementation(plugin: Any, hook: str) -> object:
+def _implementation(plugin: object, hook: str) -> object:
     """`plugin` as pluggy wants it: its `hook` by the interface's parameter names, whatever its author calls them."""
     function = _function(hook, parameters(WRAPPABLE[hook], hook), getattr(plugin, hook))
     return type(type(plugin).__name__, (), {hook: staticmethod(hookimpl(function))})
 
 
-def tool_violations(tool: Any) -> list[str]:
+def tool_violations(tool: object) -> list[str]:
     """The faults of a tool: no marks, an unknown hook, parameters that the spec lacks, a wrapper that is none."""
     manager = pluggy.PluginManager("delegraph")  # without specs, so that every violation is ours to tell
     manager.register(tool)
@@ -102,7 +102,7 @@ def _hook_violation(name: str, implementation: pluggy.HookImpl) -> str:
 class Tools:
     """The tools of one registry."""
 
-    def __init__(self, tools: Mapping[Offer, Any]) -> None:
+    def __init__(self, tools: Mapping[Offer, object]) -> None:
         self._tools = dict(tools)
         self._watchers = self._manager_of()
         self._wrapped = frozenset(name for name in WRAPPABLE if getattr(self._watchers.hook, name).get_hookimpls())
@@ -111,17 +111,17 @@ class Tools:
         """Whether some tool surrounds `hook`."""
         return hook in self._wrapped
 
-    def bound(self, offer: Offer, plugin: Any, hook: str) -> Callable[..., Any]:
+    def bound(self, offer: Offer, plugin: object, hook: str) -> Callable[..., Any]:
         """`plugin`'s `hook` with the wrappers around it, to be called by position."""
         caller = getattr(self._manager_of(_implementation(plugin, hook)).hook, hook)
         names = parameters(WRAPPABLE[hook], hook)
 
-        def call(*args: Any) -> Any:
+        def call(*args: object) -> object:
             return caller(plugin=offer, **dict(zip(names, args, strict=True)))
 
         return call
 
-    def notify(self, event: str, details: Mapping[str, Any]) -> None:
+    def notify(self, event: str, details: Mapping[str, object]) -> None:
         """Call every watcher of `event`, each by itself, so that one that raises keeps no other from hearing of it."""
         assert event in _TOOLS.hook_names, event
         assert event not in WRAPPABLE, event
@@ -132,7 +132,7 @@ class Tools:
                 told = f"{watcher.plugin_name} raised at {event}: {type(error).__name__}: {error}"
                 warnings.warn(told, PluginWarning, stacklevel=3)
 
-    def _manager_of(self, *subjects: Any) -> _Manager:
+    def _manager_of(self, *subjects: object) -> _Manager:
         manager = _Manager()
         for subject in subjects:
             manager.register(subject)
@@ -144,7 +144,7 @@ class Tools:
 _building = threading.local()
 
 
-def load_tools(load: Callable[[], tuple[Mapping[Offer, Any], Iterable[Exception]]]) -> Tools | None:
+def load_tools(load: Callable[[], tuple[Mapping[Offer, object], Iterable[Exception]]]) -> Tools | None:
     """The tools that `load` gives beside errors, each of which is reported by a `PluginWarning`.
 
     None while this thread is at it already: a tool that uses the registry as it is imported meets no tools.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 from delegraph.plugins.factory import takes_keywords
 from delegraph.plugins.hookspecs import Form, Group
@@ -20,7 +19,7 @@ from delegraph.plugins.hookspecs import Form, Group
 __all__ = ["misspelt", "own_methods", "parameters_taken", "signature_violation", "violations"]
 
 
-def violations(group: Group, plugin: Any) -> list[str]:
+def violations(group: Group, plugin: object) -> list[str]:
     """Everything about `plugin` that does not fit `group`; empty if it fits. Calls nothing of it."""
     if group.form in (Form.FACTORY, Form.FUNCTION):
         if not callable(plugin):
@@ -44,7 +43,7 @@ def violations(group: Group, plugin: Any) -> list[str]:
     ]
 
 
-def misspelt(group: Group, plugin: Any) -> Iterator[str]:
+def misspelt(group: Group, plugin: object) -> Iterator[str]:
     """Public methods of the plug-in's own that look like a hook that it does not define itself."""
     own = own_methods(plugin)
     hooks = set(group.hook_names)
@@ -88,7 +87,7 @@ def _binds(signature: inspect.Signature, names: tuple[str, ...]) -> bool:
     return all(own == name or own not in names or isinstance(name, tuple) for own, name in taken.items())
 
 
-def _as_called(group: Group, plugin: Any, hook: str) -> Callable[..., object]:
+def _as_called(group: Group, plugin: object, hook: str) -> Callable[..., object]:
     """`plugin`'s `hook` without `self`, also where `plugin` is still the class whose instance is called."""
     method: Callable[..., object] = getattr(plugin, hook)
     if group.form is Form.INSTANCE and isinstance(plugin, type) and inspect.isfunction(method):
@@ -99,7 +98,7 @@ def _as_called(group: Group, plugin: Any, hook: str) -> Callable[..., object]:
 _ARTICLES = {bool: "True or False", int: "an int", str: "a str"}
 
 
-def _attribute_violation(group: Group, plugin: Any, name: str) -> Iterator[str]:
+def _attribute_violation(group: Group, plugin: object, name: str) -> Iterator[str]:
     """A message if the attribute is of another type than its default. One that is not there has the default."""
     default = group.attributes[name]
     value = getattr(plugin, name, default)
@@ -107,12 +106,12 @@ def _attribute_violation(group: Group, plugin: Any, name: str) -> Iterator[str]:
         yield f"its {name} is {value!r}; it has to be {_ARTICLES[type(default)]}"
 
 
-def _is_missing(plugin: Any, hook: str) -> bool:
+def _is_missing(plugin: object, hook: str) -> bool:
     abstract = getattr(plugin, "__abstractmethods__", ())
     return hook in abstract or not callable(getattr(plugin, hook, None))
 
 
-def own_methods(plugin: Any) -> dict[str, Any]:
+def own_methods(plugin: object) -> dict[str, object]:
     """The callables that the plug-in's own classes define: not those that it inherits from the host."""
     classes = plugin.__mro__ if isinstance(plugin, type) else type(plugin).__mro__
     namespaces = [vars(c) for c in reversed(classes) if not f"{c.__module__}.".startswith(("delegraph.", "builtins."))]

@@ -163,7 +163,7 @@ def _nothing(context: ValueContext, index: int, value: object) -> Violations:
 def _typed(*kinds: type[object]) -> Check:
     """A check of `value.value` by type."""
 
-    def check(context: ValueContext, index: int, value: Any) -> Violations:
+    def check(context: ValueContext, index: int, value: Bool | Double) -> Violations:
         if not isinstance(value.value, kinds):
             yield f": is {value!r}; it has to hold a {kinds[0].__name__}"
 
@@ -173,7 +173,7 @@ def _typed(*kinds: type[object]) -> Check:
 def _literals(*kinds: type[object]) -> Check:
     """A check of `value.items` by type."""
 
-    def check(context: ValueContext, index: int, value: Any) -> Violations:
+    def check(context: ValueContext, index: int, value: DoubleList | BoolList) -> Violations:
         for i, item in enumerate(value.items):
             if not isinstance(item, kinds):
                 yield f".items[{i}]: is {item!r}, not a {kinds[0].__name__}"

@@ -91,6 +91,18 @@ def test_memory_is_kept_while_it_is_large_enough(build: Any, loaded: Any, alloca
     assert sorted(allocate.sizes) == sorted(inner + output)
 
 
+@pytest.mark.parametrize("is_output", [True, False])
+def test_rows_stay_as_their_tensor_grows(build: Any, loaded: Any, is_output: bool) -> None:
+    """A `map` whose number of rows has no bound stacks them one by one."""
+    rows, stacked = [build.tensor(2), build.tensor(2), build.tensor(2)], unbounded(build, 2)
+    for number, row in enumerate(rows):
+        build.prim("executorch_prim::et_copy_index.tensor", stacked, row, build.int(number))
+    out = stacked if is_output else build.call("aten::add.out", stacked, rows[0], build.int(1), build.tensor(3, 2))
+    method = loaded(build, build.plan(rows, [out]))
+    outputs = method.execute([np.float32([n, n + 1]) for n in (0, 4, 8)])
+    assert (outputs[0] - (0 if is_output else np.float32([0, 1]))).tolist() == [[0, 1], [4, 5], [8, 9]]
+
+
 def test_tensors_without_planned_memory_come_from_the_platform(build: Any, loaded: Any, allocate: Counting) -> None:
     x, inner, out = build.tensor(2), build.tensor(2, planned=False), build.tensor(2, planned=False)
     build.call("aten::add.out", x, x, build.int(1), inner)

@@ -123,7 +123,7 @@ def _case(plan: ExecutionPlan, index: int, case: MethodTestCase) -> BundledCase:
     return BundledCase(tuple(inputs), tuple(outputs))
 
 
-def _values(plan: ExecutionPlan, indices: Sequence[int], values: Sequence[Any], what: str) -> Iterator[BundledValue]:
+def _values(plan: ExecutionPlan, indices: Sequence[int], values: Sequence[object], what: str) -> Iterator[BundledValue]:
     """`values` as a file holds them. Raises `InvalidArgument` or `InvalidType` unless they fit those at `indices`."""
     if len(values) != len(indices):
         raise InvalidArgument(f"{what}s: the method has {len(indices)}, the case {len(values)}")

@@ -26,7 +26,7 @@ class MethodTestCase:
     Raises `InvalidType` for anything else: a `.bpte` holds neither None nor text.
     """
 
-    def __init__(self, inputs: Any, expected_outputs: Any = None) -> None:
+    def __init__(self, inputs: object, expected_outputs: object = None) -> None:
         self.inputs: list[Any] = _flat(inputs, "input")
         self.expected_outputs: list[Any] = (
             [] if expected_outputs is None else _flat(expected_outputs, "expected output")
@@ -75,7 +75,7 @@ BundledValue: TypeAlias = BundledTensor | int | bool | float
 """An input or an expected output in a `.bpte`."""
 
 
-def _flat(values: Any, what: str) -> list[Any]:
+def _flat(values: object, what: str) -> list[object]:
     leaves = TreeSpec.of(values).flatten(values)
     for index, leaf in enumerate(leaves):
         if not (isinstance(leaf, int | float | np.ndarray | np.generic) or _is_tensor(leaf)):

@@ -123,11 +123,11 @@ def _case(reader: FlatBufferReader, position: int, path: str) -> MethodTestCase:
     )
 
 
-def _values(reader: FlatBufferReader, positions: Sequence[int], path: str) -> list[Any]:
+def _values(reader: FlatBufferReader, positions: Sequence[int], path: str) -> list[object]:
     return [_value(reader, at, f"{path}[{index}]") for index, at in enumerate(positions)]
 
 
-def _value(reader: FlatBufferReader, position: int, path: str) -> Any:
+def _value(reader: FlatBufferReader, position: int, path: str) -> object:
     code, at = reader.table(tables.VALUE, position)
     if at is None or code not in _LAYOUTS:
         raise InvalidProgram(f"{path}.val has the type {code}; known are {TENSOR} (Tensor) to {DOUBLE} (Double)")

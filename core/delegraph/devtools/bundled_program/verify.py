@@ -139,7 +139,7 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _compare(index: int, actual: Any, expected: Any, rtol: float, atol: float) -> OutputComparison:
+def _compare(index: int, actual: object, expected: object, rtol: float, atol: float) -> OutputComparison:
     """As ExecuTorch's `tensors_are_close`: integers and bools exactly, NaN equal to NaN, an infinity to itself."""
     a, b = _array(actual), _array(expected)
     if a.dtype != b.dtype or a.shape != b.shape:
@@ -156,5 +156,5 @@ def _compare(index: int, actual: Any, expected: Any, rtol: float, atol: float) -
     return OutputComparison(index, a.size, mismatched, float(error.max(initial=0.0)), float(relative.max(initial=0.0)))
 
 
-def _array(value: Any) -> Array:
+def _array(value: object) -> Array:
     return as_array(value) if not isinstance(value, int | float) else np.asarray(value)

@@ -60,7 +60,7 @@ class TreeSpec:
         self._flatten_into(tree, leaves)
         return leaves
 
-    def unflatten(self, leaves: Iterable[Any]) -> Any:
+    def unflatten(self, leaves: Iterable[object]) -> Any:
         """`leaves`, one for each leaf, in this structure."""
         return self._build(iter(leaves))
 

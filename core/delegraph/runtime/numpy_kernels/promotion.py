@@ -8,7 +8,7 @@ float16 and bfloat16 are computed in float32 and rounded once.
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -45,7 +45,7 @@ __all__ = [
     "sum_type",
 ]
 
-DType = np.dtype[np.generic]
+DType = np.dtype[Any]
 """A NumPy dtype, or one of ml_dtypes."""
 
 BOOL: Final = np.dtype(np.bool_)

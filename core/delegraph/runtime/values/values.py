@@ -171,7 +171,7 @@ class ValueTable:
         return array
 
     def _grow(self, tensor: MovingTensor, needed: int) -> None:
-        """Let a tensor without bound have so many bytes: those that it has, or else new ones for the old.
+        """Let a tensor without bound have so many bytes: those that it has, or else new ones that begin as the old.
 
         Raises `LimitExceeded` or `MemoryAllocationFailed`.
         """
@@ -185,7 +185,11 @@ class ValueTable:
                 f"tensors without an upper bound need {total:,} bytes, and {self.unbounded_bytes:,} are allowed them;"
                 " if they may have more, load it with limits=Limits(unplanned_bytes=…)"
             )
-        tensor.memory = self.allocate(needed)
+        memory = self.allocate(needed)
+        if isinstance(tensor.memory, np.ndarray):
+            # `et_copy_index` adds a row to those that are there; dense rows keep their bytes as their number grows.
+            memory[: len(tensor.memory)] = tensor.memory
+        tensor.memory = memory
 
     def upper_bound(self, array: Array) -> Shape | None:
         """`BackendExecutionContext.upper_bound`: None if the tensor that `array` stands for is of fixed shape."""

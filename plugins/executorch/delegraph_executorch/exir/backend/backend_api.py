@@ -54,7 +54,9 @@ class _WithRecords(LoweredBackendModule):
     """A lowered module whose program is in ExecuTorch's records."""
 
     def program(self, emit_stacktrace: bool = False, memory_planning: Any = None) -> Program:  # type: ignore[override]
-        return output_of(self._executorch(memory_planning, emit_stacktrace=emit_stacktrace)).program
+        finished = self._executorch(memory_planning, emit_stacktrace=emit_stacktrace)
+        assert isinstance(finished, delegraph.aot.ExecutorchProgramManager)
+        return output_of(finished).program
 
 
 _WithRecords.__name__ = LOWERED_BACKEND_MODULE_TYPE  # torch knows a lowered module by the name of its class
