@@ -77,6 +77,7 @@ class TensorOperands:
     _first_input: Node | None = None
 
     def __post_init__(self) -> None:
+        # a program that comes to the edge a second time has its numbers as constants already
         inputs = {s.arg.name for s in self.program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT}
         for node in self.program.graph.find_nodes(op="placeholder"):
             if OPERAND in node.meta:
@@ -108,9 +109,11 @@ class TensorOperands:
 
     def _operand(self, node: Node, op: OpOverload, name: str, value: Argument, is_body: bool) -> Argument:
         """The operand for the argument `value`: a constant, a cast, or `value` itself where its dtype is right."""
+        # where kernels have one dtype for all operands, they do not promote: the graph does
         dtype = node.meta["val"].dtype if op in ONE_DTYPE else None
         if isinstance(value, _NUMBERS):
             dtype = dtype or _dtype_beside(node, value)
+            # a body takes its inputs from its call alone, so that it can read no constant of the program
             return self._filled(node, name, value, dtype) if is_body else self._constant(value, dtype)
         fake = value.meta.get("val") if isinstance(value, Node) else None
         if isinstance(fake, SYMBOLS):
