@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
@@ -70,7 +71,7 @@ class TensorOperands:
     """Rewrites the calls of a program. `constants` are the new ones, by name; `mode` that of its fake values."""
 
     program: ExportedProgram
-    mode: Any
+    mode: FakeTensorMode
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     _lifted: dict[tuple[object, ...], Node] = field(default_factory=dict)
     _casts: dict[tuple[Node, torch.dtype], Node] = field(default_factory=dict)

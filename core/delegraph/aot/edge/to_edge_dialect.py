@@ -19,12 +19,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._prims_common import is_contiguous_or_false
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
@@ -64,7 +65,7 @@ class _EdgeRewriter:
     """Rewrites the graph of a program and of its control-flow bodies."""
 
     operands: TensorOperands
-    mode: Any
+    mode: FakeTensorMode
 
     def rewrite(self, module: GraphModule, is_body: bool = False) -> None:
         graph = module.graph

@@ -210,7 +210,7 @@ _RETURNED = frozenset(
 _STATE_MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, getattr(OutputKind, "PARAMETER_MUTATION", None)})
 
 
-def _held(program: ExportedProgram, spec: InputSpec) -> Any:
+def _held(program: ExportedProgram, spec: InputSpec) -> object:
     target = str(spec.target)
-    tensors: Mapping[str, Any] = program.state_dict if target in program.state_dict else program.constants
+    tensors: Mapping[str, object] = program.state_dict if target in program.state_dict else program.constants
     return tensors.get(target)

@@ -24,7 +24,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
@@ -171,9 +171,11 @@ class _Walk:
 
     def _element(self, node: Node) -> _Memory | None:
         """The memory of an element of a call's results."""
-        path: list[Any] = []
+        path: list[int] = []
         while node.target is operator.getitem:
-            path.insert(0, node.args[1])  # a result may be a list: element of an element
+            position = node.args[1]
+            assert isinstance(position, int)
+            path.insert(0, position)  # a result may be a list: element of an element
             node = node.args[0]  # type: ignore[assignment]
         value = node.meta["val"]
         for index in path:
