@@ -16,6 +16,7 @@ from torch.fx.passes.infra.pass_manager import PassManager
 
 from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.interfaces.graph_pass import GraphPass
+from delegraph.interfaces.kernel import KernelLibraryInterface
 from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
 from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.interfaces.pipeline import DialectRule, PipelineStage
@@ -132,7 +133,7 @@ class ExecutorchBackendConfig:
     emit_stacktrace: bool = False
     remove_view_copy: bool = True
     do_const_prop: bool = True
-    kernels: Sequence[Any] | None = None
+    kernels: Sequence[str | KernelLibraryInterface] | None = None
     check_kernels: bool = True
     propagate_device_config: PropagateDeviceConfig | Mapping[str, PropagateDeviceConfig] = PropagateDeviceConfig()
     enable_non_cpu_memory_planning: bool = True

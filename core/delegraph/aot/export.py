@@ -79,7 +79,7 @@ def only_program(model: Any) -> Any:
     return next(iter(model.values())) if isinstance(model, Mapping) and len(model) == 1 else model
 
 
-def _request(method: str, model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> ExportRequest:
+def _request(method: str, model: object, args: Any, kwargs: Any, dynamic_shapes: Any) -> ExportRequest:
     if isinstance(model, ExportedProgram):
         if args is not None or kwargs or dynamic_shapes is not None:
             raise LoweringError(
@@ -87,6 +87,7 @@ def _request(method: str, model: Any, args: Any, kwargs: Any, dynamic_shapes: An
             )
         return ExportRequest(model)
     check_model(method, model)
+    assert isinstance(model, torch.nn.Module)
     if args is None and not kwargs:
         taken = ", ".join(signature(model.forward).parameters)
         raise LoweringError(

@@ -159,7 +159,14 @@ def quantize(
     return QuantizedModel(done.programs, QuantizationReport(done.quantized))
 
 
-def _requests(model: Model, args: Any, kwargs: Any, dynamic_shapes: Any, *, by_batch: bool) -> dict[str, ExportRequest]:
+def _requests(
+    model: Model,
+    args: Sequence[object] | Mapping[str, Sequence[object]] | None,
+    kwargs: Mapping[str, object] | None,
+    dynamic_shapes: DynamicShapes,
+    *,
+    by_batch: bool,
+) -> dict[str, ExportRequest]:
     """The requests for exporting; `by_batch` takes the first batch of calibration data for an example."""
     if isinstance(model, torch.nn.Module) and args is None and kwargs is None:
         raise LoweringError(

@@ -54,7 +54,7 @@ class Converter:
             reason = checked_support(self.check, backend, node, *schema_arguments(node))
         return reason
 
-    def __call__(self, converter: object, node: Node) -> Any:
+    def __call__(self, converter: Any, node: Node) -> Any:
         """Convert `node`, which is supported."""
         return self.convert(converter, node, *schema_arguments(node))
 

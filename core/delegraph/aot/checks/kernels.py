@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from torch.fx import Node
 
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import MissingKernel, not_loaded_text
+from delegraph.interfaces.kernel import KernelLibraryInterface
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.program.schema import Operator
@@ -16,7 +16,9 @@ from delegraph.program.schema import Operator
 __all__ = ["check_kernels", "operators_by_library"]
 
 
-def operators_by_library(kernels: Sequence[Any] | None, registry: PluginRegistry) -> dict[str, frozenset[str]]:
+def operators_by_library(
+    kernels: Sequence[str | KernelLibraryInterface] | None, registry: PluginRegistry
+) -> dict[str, frozenset[str]]:
     """Kernel library -> the operators that it has kernels for; the runtime's own operators under "runtime".
 
     `kernels` are libraries or names of installed ones; None: all that are installed, but for those that wait to be
@@ -65,7 +67,7 @@ def _text(missing: dict[str, list[tuple[str, Node]]], libraries: Sequence[str], 
     )
 
 
-def _offers(missing: Collection[str], asked: Collection[str], installed: Iterable[Any]) -> str:
+def _offers(missing: Collection[str], asked: Collection[str], installed: Iterable[KernelLibraryInterface]) -> str:
     """The libraries that are installed, wait to be asked, and have some of what is missing."""
     waiting = [library for library in installed if library.on_request and library.name not in asked]
     offers = [(library.name, sorted(library.operator_names() & set(missing))) for library in waiting]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from torch.fx import Node
 
@@ -42,7 +42,7 @@ def _problem(node: Node) -> str:
     return next(filter(None, map(_problem_of_one, ids)), "")
 
 
-def _problem_of_one(memory_id: Any) -> str:
+def _problem_of_one(memory_id: object) -> str:
     if not isinstance(memory_id, int) or isinstance(memory_id, bool):
         return f"{type(memory_id).__name__} is not a whole number"
     return "" if 1 <= memory_id <= HIGHEST else f"{memory_id} is out of range"

@@ -142,7 +142,7 @@ class _Cutter:
                 self.mutations.setdefault(value, []).append(spec)
             else:
                 self.kept_outputs.append((value, spec))
-        if self.mutations:
+        if self.mutations:  # a delegate writes those itself: behind it the graph has no new value to give
             self.output.args = (tuple(value for value, _ in self.kept_outputs),)
 
     def cut(self, subgraphs: Iterable[Subgraph]) -> list[tuple[LoweredBackendModule, tuple[str, ...]]]:
@@ -160,11 +160,12 @@ class _Cutter:
 
     def _delegate(self, tag: str, nodes: tuple[Node, ...]) -> LoweredBackendModule | None:
         inside = set(nodes)
+        # a number is no output of a delegate, but the tensors that it is read from have to be
         read = [node for node in nodes if any(user not in inside for user in node.users)]
         numbers = _needed_outside([node for node in read if is_scalar(node)], inside)
         needed = {source for number in numbers for source in number.all_input_nodes}
         outputs = [node for node in nodes if not is_scalar(node) and (node in read or node in needed)]
-        if not outputs and not any(node in self.mutations for node in nodes):
+        if not outputs and not any(node in self.mutations for node in nodes):  # one that only keeps state is of use
             self._leave_outside(nodes)
             return None
         part, arguments = self._extract(nodes, outputs)
@@ -250,6 +251,7 @@ class _Cutter:
         reads = dict.fromkeys(read for node in nodes for read in node.all_input_nodes if read not in inside)
         constants = [node for node in reads if self._is_owned(node)]
         constants.sort(key=lambda node: _INPUT_RANK[self.inputs[node.name].kind])  # in torch's order of signatures
+        # bodies are no values: each partition gets a reference of its own, and shares the module behind it
         references = [node for node in reads if node.op == "get_attr"]
         outside = set(constants) | set(references)
         return constants, [node for node in reads if node not in outside], references
@@ -286,6 +288,7 @@ class _Cutter:
         for node in dropped:
             self.graph.erase_node(node)
         names = [self.inputs[node.name].target for node in dropped]
+        # another placeholder may name the same tensor (a tied weight): it stays for that one
         still_read = {self.inputs[n.name].target for n in self.graph.find_nodes(op="placeholder")}
         return [name for name in names if name is not None and name not in still_read]
 

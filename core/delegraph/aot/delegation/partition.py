@@ -100,6 +100,7 @@ def partition_program(
         raise LoweringError(f"{by}: it raised {type(error).__name__}: {error}") from error
     if not isinstance(result, PartitionResult):
         raise InvalidPartition(f"{by}: it returned {type(result).__name__}, not a PartitionResult")
+    # some copy the program to try things out on it; the copy's nodes are the same in number and order
     if result.tagged_exported_program is not program:
         _adopt_tags(result.tagged_exported_program, program, by)
     if _validates.get() and _fingerprint(program) != before:
@@ -109,7 +110,7 @@ def partition_program(
             f"{by}: its PartitionResult needs a `partition_tags` field containing a mapping of tags to delegate spec;"
             " it is None"
         )
-    _getitems_follow_their_producers(program)
+    _getitems_follow_their_producers(program)  # before the checks: partitioners tag elements as they like
     _check_tags(program, result.partition_tags, by)
     try:
         order = scheduled(program)
@@ -270,11 +271,12 @@ def condensed_order(graph: Graph, key: Callable[[Node], Hashable]) -> list[tuple
     order: dict[Hashable, tuple[Node, ...]] = {}  # finished groups
     opened: set[Hashable] = set()  # groups on the stack, or finished
     for start in [group for node, group in key_of.items() if members[group][-1] is node]:  # by their last nodes
+        # a stack of our own, since models are deeper than Python's
         stack = [] if start in order else [(start, reads(start))]
         opened.add(start)
         while stack:
             group, waiting = stack[-1]
-            read = next((r for r in waiting if r not in order), None)
+            read = next((r for r in waiting if r not in order), None)  # the iterator goes on where it stopped
             if read is None:
                 stack.pop()
                 order[group] = tuple(members[group])
@@ -326,6 +328,7 @@ def tag_constant_data(program: ExportedProgram, max_duplicated_nbytes: int | Non
     for node in ResolvedSignature.of(program).constants:
         tags = [user.meta.get(TAG) for user in node.users]
         first = next((tag for tag in tags if tag is not None), None)
+        # any of the tags will do: `_Cutter._is_owned` gives the constant to each partition that reads it
         if first is None or (len(set(tags)) > 1 and _exceeds(node, max_duplicated_nbytes)):
             continue
         node.meta[TAG] = first
@@ -348,6 +351,7 @@ def owned_buffers(program: ExportedProgram) -> dict[Node, str]:
         node, value = write_back.target, write_back.source
         if node not in signature.states or signature.states[node].kind is not InputKind.BUFFER:
             continue
+        # a reader outside would see the old value of a buffer that the delegate keeps for itself
         tags = {user.meta.get(TAG) for user in node.users} | {value.meta.get(TAG)}
         if node.users and len(tags) == 1 and None not in tags and value.op == "call_function":
             owned[node] = str(tags.pop())

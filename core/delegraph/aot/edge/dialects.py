@@ -16,7 +16,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
@@ -28,6 +28,7 @@ from delegraph.aot.edge.to_edge_dialect import ASSERTIONS
 from delegraph.aot.functional.decompose import is_composite
 from delegraph.aot.graph.bodies import all_nodes
 from delegraph.aot.graph.dtypes import scalar_type_of
+from delegraph.aot.graph.fake_values import fake_value
 from delegraph.aot.graph.provenance import MEMORY_FORMAT
 from delegraph.aot.graph.result_dtypes import Dtypes, dtypes_of, names_of, result_dtypes
 from delegraph.aot.graph.source_location import user_location
@@ -220,16 +221,15 @@ def _due_dtypes(node: Node) -> Dtypes | None:
         return result_dtypes(node.target, node.args, node.kwargs)
     if node.target is not operator.getitem or not isinstance(node.args[0], Node):
         return None
-    results: Any = node.args[0].meta.get("val")
-    index: Any = node.args[1]
-    return dtypes_of(results[index]) if isinstance(results, (list, tuple)) else None
+    results, index = fake_value(node.args[0]), node.args[1]
+    return dtypes_of(results[index]) if isinstance(results, (list, tuple)) and isinstance(index, int) else None
 
 
 def layouts_are_explicit(node: Node, kept: Collection[OpOverload]) -> str | None:
     op = node.target
     if not isinstance(op, OpOverload) or op in kept:
         return None
-    memory_format: Any = node.kwargs.get("memory_format")
+    memory_format = node.kwargs.get("memory_format")
     if MEMORY_FORMAT not in node.meta and memory_format not in (None, torch.contiguous_format, torch.preserve_format):
         return f"{op} changes the layout by memory_format; the edge dialect has dim_order_ops"
     return None

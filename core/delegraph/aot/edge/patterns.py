@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 import torch
-from torch._ops import OpOverload, OpOverloadPacket
+from torch._ops import OpOverload
 from torch.fx import Node
 
 from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
@@ -25,7 +25,7 @@ from delegraph.aot.graph.schema_binding import named_arguments, schema_arguments
 
 __all__ = ["ANY", "Bindings", "Capture", "Op", "behind", "captured", "either", "matches", "op"]
 
-Operator: TypeAlias = OpOverload | OpOverloadPacket
+Operator: TypeAlias = Callable[..., object]
 """`torch.ops.aten.add` for every overload, `torch.ops.aten.add.Tensor` for one."""
 
 Condition: TypeAlias = Callable[[Any], bool]

@@ -16,13 +16,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import sympy
 import torch
 from torch.fx import Graph, Node, Proxy
 from torch.fx.proxy import GraphAppendingTracer
 
+from delegraph.aot.graph.fake_values import fake_values
 from delegraph.aot.graph.provenance import SOURCE
 from delegraph.aot.torch_internals import PythonReferenceAnalysis, sympy_interp
 
@@ -132,6 +133,6 @@ def _interpreted(size: sympy.Expr, symbols: Mapping[sympy.Symbol, Node], graph: 
 
 def _complete(node: Node, like: Node, size: sympy.Expr) -> None:
     """Give a call of arithmetic its value, and the line of user code of the size that it is computed for."""
-    arguments: Any = torch.fx.node.map_arg(node.args, lambda argument: argument.meta["val"])
+    arguments = fake_values(node.args)
     value = node.target(*arguments)  # type: ignore[operator]
     node.meta = {**like.meta, "val": value, SOURCE: f"size {size}: {node.name}"}

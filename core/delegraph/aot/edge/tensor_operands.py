@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node
@@ -70,13 +71,14 @@ class TensorOperands:
     """Rewrites the calls of a program. `constants` are the new ones, by name; `mode` that of its fake values."""
 
     program: ExportedProgram
-    mode: Any
+    mode: FakeTensorMode
     constants: dict[str, torch.Tensor] = field(default_factory=dict)
     _lifted: dict[tuple[object, ...], Node] = field(default_factory=dict)
     _casts: dict[tuple[Node, torch.dtype], Node] = field(default_factory=dict)
     _first_input: Node | None = None
 
     def __post_init__(self) -> None:
+        # a program that comes to the edge a second time has its numbers as constants already
         inputs = {s.arg.name for s in self.program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT}
         for node in self.program.graph.find_nodes(op="placeholder"):
             if OPERAND in node.meta:
@@ -108,9 +110,11 @@ class TensorOperands:
 
     def _operand(self, node: Node, op: OpOverload, name: str, value: Argument, is_body: bool) -> Argument:
         """The operand for the argument `value`: a constant, a cast, or `value` itself where its dtype is right."""
+        # where kernels have one dtype for all operands, they do not promote: the graph does
         dtype = node.meta["val"].dtype if op in ONE_DTYPE else None
         if isinstance(value, _NUMBERS):
             dtype = dtype or _dtype_beside(node, value)
+            # a body takes its inputs from its call alone, so that it can read no constant of the program
             return self._filled(node, name, value, dtype) if is_body else self._constant(value, dtype)
         fake = value.meta.get("val") if isinstance(value, Node) else None
         if isinstance(fake, SYMBOLS):

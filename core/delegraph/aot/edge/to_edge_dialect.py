@@ -19,10 +19,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import torch
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
@@ -63,7 +64,7 @@ class _EdgeRewriter:
     """Rewrites the graph of a program and of its control-flow bodies."""
 
     operands: TensorOperands
-    mode: Any
+    mode: FakeTensorMode
 
     def rewrite(self, module: GraphModule, is_body: bool = False) -> None:
         graph = module.graph

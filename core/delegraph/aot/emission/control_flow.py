@@ -29,6 +29,7 @@ def emit_cond(outer: GraphEmitter, node: Node) -> NodeValue:
     """JumpFalse to the else branch; the true branch; jump to the end; the else branch."""
     predicate, true_body, false_body, *rest = node.args
     operands = rest[0] if rest else ()
+    # made before either branch, which both write: behind the end nobody knows which of them ran
     builder, outs = outer.builder, _results(outer, node)
     to_else = builder.jump_if_false(outer.index(predicate))
     _emit_body(outer, true_body, [outer.value(operand) for operand in operands], outs)  # type: ignore[union-attr]
@@ -85,6 +86,7 @@ def emit_while_loop(outer: GraphEmitter, node: Node) -> NodeValue:
     condition, body, carried, additional = node.args
     builder, carries = outer.builder, _results(outer, node)
     _set_all(outer, [outer.index(value) for value in several(carried)], carries)
+    # condition and body read the carried values where they lie, so each round needs no copies of its inputs
     inputs = [*carries, *(outer.value(value) for value in additional)]  # type: ignore[union-attr]
     head = builder.here
     (predicate,) = _run(outer.body(condition), inputs)
@@ -93,6 +95,7 @@ def emit_while_loop(outer: GraphEmitter, node: Node) -> NodeValue:
     inner = outer.body(body)
     rows = _run(inner, inputs)
     builder.node = node
+    # only now: all that the body computes may still read the old ones
     _set_all(inner, _detached(inner, rows, carries), carries)
     builder.jump(head)
     builder.land(to_end)

@@ -51,6 +51,7 @@ def plan_memory(
     table, hierarchy = method.builder.table, planning.hierarchy
     memories = _device_memories(table, shared, hierarchy)
     asked = tuple(lifetimes(method, memories))
+    # which memory comes before where in it: a planner packs each memory by itself
     if hierarchy is not None:
         planner = aligned_planner(planner, hierarchy)
         lying = {index: planned.device for index, planned in table.planned.items()}
@@ -67,8 +68,10 @@ def plan_memory(
         lifetime.id: AllocationDetails(lifetime.memory_id, offset)
         for lifetime, offset in zip(answer.lifetimes, plan.offsets, strict=True)
     }
+    # behind the planner's back: a state that methods share has one place, which no method's plan may move
     names = {i: p.shared_name for i, p in table.planned.items() if p.shared_name is not None}
     places |= {i: AllocationDetails(shared.memory_id, shared.offsets[name]) for i, name in names.items()}
+    # 0 is reserved, and 1 is there though it be empty
     sizes = list(plan.buffer_sizes) + [0] * (2 - len(plan.buffer_sizes))
     if names:
         sizes += [0] * (shared.memory_id + 1 - len(sizes))
@@ -91,7 +94,7 @@ def shared_memory(methods: Sequence[EmittedMethod], alignment: int, described: i
                 _check_shared(planned.shared_name, known, planned.nbytes)
     offsets: dict[str, int] = {}
     end = 0
-    for name in sorted(sizes):
+    for name in sorted(sizes):  # in an order that does not depend on which method is lowered first
         offsets[name] = end
         end += -(-sizes[name] // alignment) * alignment
     return SharedMemory(max(used) + 1, offsets, end)
@@ -116,6 +119,7 @@ def lifetimes(method: EmittedMethod, memories: Mapping[Device, int] = MappingPro
     table, instructions = method.builder.table, method.builder.instructions
     ranges = live_ranges(instructions, table.values, method.inputs, method.outputs, table.root)
     always = (BEFORE, len(instructions))
+    # a state is alive between runs as well, and no instruction says so
     ranges |= {index: always for index, planned in table.planned.items() if planned.always_alive}
     return [
         Lifetime(index, planned.nbytes, *ranges[index], memories.get(planned.device, planned.memory_id))
@@ -152,7 +156,7 @@ def _devices(lifetimes: Sequence[Lifetime], table: MethodValues) -> Iterator[Non
 
 def _placed(table: MethodValues, places: Mapping[int, AllocationDetails]) -> Iterator[Value]:
     for index, value in enumerate(table.values):
-        place = places.get(table.root(index))
+        place = places.get(table.root(index))  # views lie in another's memory, and planners never hear of them
         if place is not None and isinstance(value, Tensor):
             place = replace(place, memory_offset=place.memory_offset + table.offset(index))
             value = replace(value, allocation_info=place)

@@ -77,10 +77,10 @@ class ETRecord:
         export_graph_id: int | None = None,
         edge_dialect_program: ExportedProgram | dict[str, ExportedProgram] | None = None,
         graph_map: dict[str, ExportedProgram] | None = None,
-        _debug_handle_map: Mapping[str, object] | None = None,
-        _delegate_map: Mapping[str, object] | None = None,
-        _instruction_id_to_num_outs_map: Mapping[str, object] | None = None,
-        _reference_outputs: dict[str, list[object]] | None = None,
+        _debug_handle_map: Mapping[str, Any] | None = None,
+        _delegate_map: Mapping[str, Any] | None = None,
+        _instruction_id_to_num_outs_map: Mapping[str, Any] | None = None,
+        _reference_outputs: dict[str, list[Any]] | None = None,
         _representative_inputs: object = None,
     ) -> None:
         self.exported_program = exported_program
@@ -291,7 +291,7 @@ def _programs_by_method(module: Any) -> dict[str, ExportedProgram]:
     return {method: module.exported_program(method) for method in sorted(module.methods)}
 
 
-def _get_reference_outputs(bundled_program: Any) -> dict[str, list[object]]:
+def _get_reference_outputs(bundled_program: Any) -> dict[str, list[Any]]:
     """The expected outputs of each case, by method. Raises `ValueError` for a case without."""
     for suite in bundled_program.method_test_suites:
         if not all(case.expected_outputs for case in suite.test_cases):

@@ -93,10 +93,11 @@ class _Functionalizer:
         self._new = GraphBuilder(decompositions, taken_names, self._functional_template, debug_handles)
         self._values = VersionedValues(self._new)
         self._writing_calls = WritingCalls(self._new, self._values)
+        # without a write nobody can tell a view from a copy, and most graphs have none
         self._tracks_views = _has_mutation(module.graph) or _shows_memory(module.graph)
 
     def run(self) -> FunctionalGraph:
-        for node in self._module.graph.nodes:
+        for node in self._module.graph.nodes:  # in order: a node sees the writes before it, and none behind it
             self._rebuild(node)
         graph = self._new.graph
         graph.eliminate_dead_code()

@@ -96,7 +96,7 @@ class VersionedValues:
 
     def current(self, node: Node) -> Value:
         """The up-to-date value of `node`: made again if what it views has been written to since."""
-        if node in self._results:
+        if node in self._results:  # a call that a graph took the place of: its results are views too, and may be old
             return self.resolve(self._results[node])
         view = self._views.get(node)
         if view is not None and view.version != self._version(node):  # its base was written since
@@ -112,6 +112,7 @@ class VersionedValues:
         if view.op is None:
             return parent
         args = self.resolve(view.args)
+        # `view` was right for the layout that the tensor had; what was written to it may have another
         op = _FOR_ANY_LAYOUT.get(view.op, view.op)
         if isinstance(op, OpOverload):
             return self._graph.call(op, (parent, *args), self.resolve(view.kwargs), node)
@@ -150,6 +151,7 @@ class VersionedValues:
     def view(self, node: Node, source: Node) -> None:
         """`node`, a call, gives a view of its first argument `source`."""
         assert callable(node.target)
+        # `x.to(x.dtype)` is x: a write through it must not scatter x into itself
         op = None if is_same_tensor(node, source) else node.target
         self._views[node] = _View(source, op, node.args[1:], node.kwargs, self._version(source))
 

@@ -71,7 +71,7 @@ class WritingCalls:
         else:
             return self._on_copies(node, op, args, kwargs)
         self.values.write(target, value)
-        self.values.rename(node, target)
+        self.values.rename(node, target)  # `y = x.add_(1)`: y is x, and sees what is written to x later
         return value
 
     def _twin(self, twin: OpOverload, node: Node, target: Node, args: Args, kwargs: Kwargs) -> Value:
@@ -89,9 +89,10 @@ class WritingCalls:
         """`copy_(self, src)`: afterwards `self` holds `src`, in `self`'s shape and dtype, and channels last where
         `self` is."""
         target, (old, new) = node.args[0], fake_values(args[:2])
-        value = self.graph.cast(args[1], old.dtype)
+        value = self.graph.cast(args[1], old.dtype)  # before it is expanded: fewer elements
         if tuple(new.shape) != tuple(old.shape):
             value = self.graph.emit(aten.expand.default, (value, list(old.shape)), {})
+        # a view takes the strides that its base gives it, whatever the format of what is written
         is_whole = isinstance(target, Node) and not self.values.is_view(target)
         if is_whole and _is_channels_last(old) and not _is_channels_last(fake_values(value)):
             value = self.graph.emit(aten._to_copy.default, (value,), {"memory_format": _CHANNELS_LAST[old.dim()]})
@@ -132,7 +133,7 @@ class WritingCalls:
         names = [argument.name for argument in op._schema.arguments]
         # nodes of the old graph, which are written; `current` are their values, which the call reads
         arguments = dict(zip(names, bind_schema(op, node.args, node.kwargs), strict=True))
-        self._check_apart(node, changed_arguments(op), arguments)
+        self._check_apart(node, changed_arguments(op), arguments)  # each argument is copied by itself
         current = dict(zip(names, bind_schema(op, args, kwargs), strict=True))
         call = self.graph.emit(auto_functionalized, (op,), current)
         for position, name in enumerate(changed_arguments(op), first_copy(op)):

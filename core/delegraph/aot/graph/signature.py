@@ -22,7 +22,6 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 from torch.fx import Graph, Node
-from torch.fx.node import Argument
 
 from delegraph.aot.graph.bodies import graph_modules, output_values
 from delegraph.aot.torch_internals import executorch_call_delegate as call_delegate
@@ -72,7 +71,7 @@ class ResolvedSignature:
     constants: Mapping[Node, HeldTensor]
     states: Mapping[Node, HeldTensor]
     others: Mapping[Node, InputSpec]
-    outputs: tuple[Argument, ...]
+    outputs: tuple[Any, ...]
     write_backs: tuple[WriteBack, ...]
     trained: tuple[Node, ...] = ()
 
@@ -119,7 +118,7 @@ class ResolvedSignature:
         return {node.name: stored.tensor for node, stored in (*self.constants.items(), *self.states.items())}
 
     @property
-    def results(self) -> list[Argument]:
+    def results(self) -> list[Any]:
         """The values that a run has to compute: the outputs, then the sources of the write-backs."""
         return [*self.outputs, *(write_back.source for write_back in self.write_backs)]
 
@@ -211,7 +210,7 @@ _RETURNED = frozenset(
 _STATE_MUTATIONS = frozenset({OutputKind.BUFFER_MUTATION, getattr(OutputKind, "PARAMETER_MUTATION", None)})
 
 
-def _held(program: ExportedProgram, spec: InputSpec) -> Any:
+def _held(program: ExportedProgram, spec: InputSpec) -> object:
     target = str(spec.target)
-    tensors: Mapping[str, Any] = program.state_dict if target in program.state_dict else program.constants
+    tensors: Mapping[str, object] = program.state_dict if target in program.state_dict else program.constants
     return tensors.get(target)

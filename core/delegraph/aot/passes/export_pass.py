@@ -40,7 +40,7 @@ from delegraph.interfaces.graph_pass import Dialect
 
 __all__ = ["ExportPass"]
 
-Argument: TypeAlias = Any
+Argument: TypeAlias = object
 """A `ProxyValue`, a number, a body, … or a list of such."""
 
 _SYMBOLIC: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -119,7 +119,7 @@ class ExportInterpreter(Interpreter):
             name = type(self.callback).__name__
             raise LoweringError(f"pass {name}: {cause}", node=n.name, location=user_location(n)) from cause
 
-    def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Argument:
+    def placeholder(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Argument]) -> Argument:
         """Hand it to the pass."""
         return self.callback.placeholder(str(target), super().placeholder(target, args, kwargs), self._meta())
 
@@ -135,7 +135,7 @@ class ExportInterpreter(Interpreter):
         """Refuse it: programs call operators."""
         raise self._refused(f"call_method is not supported: {target}")
 
-    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Argument:
+    def call_function(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Argument]) -> Argument:
         """Hand a call to the method of the pass that is for its kind."""
         meta, callback = self._meta(), self.callback
         if target is operator.getitem:
@@ -363,11 +363,11 @@ class ExportPass(PassBase):
             self.fake_tensor_mode.allow_non_fake_inputs = constants_allowed
 
 
-def _data(arguments: Any) -> Any:
+def _data(arguments: object) -> Any:
     return pytree.tree_map_only(ProxyValue, lambda value: value.data, arguments)
 
 
-def _proxies(arguments: Any) -> Any:
+def _proxies(arguments: object) -> Any:
     return pytree.tree_map_only(
         ProxyValue, lambda value: value.node if isinstance(value.proxy_or_node, Node) else value.proxy, arguments
     )

@@ -108,7 +108,7 @@ class _Graph:
         offsets = _offsets(cut(node, spec), spec, pieces, self.alignment)
         if offsets is None or any(unit is None or unit.is_kept or unit is source for unit in results):
             return
-        if not _one_memory(node, source.origin):
+        if not _one_memory(node, source.origin):  # the user wants a copy in another memory
             return
         if self.alive.join(source, [unit for unit in results if unit is not None]):
             node.meta[MEMORY_USE], node.meta[PIECE_OFFSETS] = MemoryUse.PIECE, offsets
@@ -133,6 +133,7 @@ class _Graph:
         parts: list[tuple[Node, Unit, int]] = []
         offset = copied = 0
         for operand, part in zip(operands, specs, strict=True):  # type: ignore[arg-type]
+            # a part that would begin between two aligned places is copied: kernels rely on alignment
             unit = (
                 self._part(operand, part, node, [unit for _, unit, _ in parts])
                 if offset % self.alignment == 0
@@ -161,6 +162,7 @@ class _Graph:
         producer = output_producer(value)
         if producer is None or memory_use(value) not in (None, MemoryUse.WHOLE) or not self._spec(value).is_contiguous:
             return None
+        # `cat([x, x])` has x twice, and it can lie in one place only
         reads = [read for read in _nodes(several(whole.args[0])) if self.alive.of(read) is unit]
         is_static = self._spec(value).is_static
         return unit if is_static and len(reads) == 1 and _one_memory(unit.origin, whole) else None
@@ -179,6 +181,7 @@ class _Graph:
         map_arg((call.args, call.kwargs), reads.append)
         if [self.alive.of(read) for read in reads].count(source) != 1 or source.last > self.alive.position[call]:
             return
+        # the caller's memory is not planned; and an output's size is what its own tensor says
         if node in self.foreign or (unit.is_kept and source.nbytes != unit.nbytes):
             return
         if _one_memory(node, source.origin) and self.alive.join(source, [unit]):

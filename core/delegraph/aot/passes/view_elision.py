@@ -24,7 +24,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
@@ -119,7 +119,7 @@ class _Walk:
 
     def run(self, roots: Sequence[object]) -> None:
         """Decide for the nodes that `roots` need."""
-        self.kept = {node for node in roots if isinstance(node, Node)}
+        self.kept = {node for node in roots if isinstance(node, Node)}  # reason 5
         live = live_nodes(self.module.graph, roots)
         for node in self.module.graph.nodes:
             if node in live and node not in self.memories:
@@ -134,7 +134,7 @@ class _Walk:
             return _Memory(spec_of_tensor(attribute), _Kind.CONSTANT) if isinstance(attribute, torch.Tensor) else None
         if node.op != "call_function":
             return None
-        if memory_use(node) is MemoryUse.IN_PLACE:
+        if memory_use(node) is MemoryUse.IN_PLACE:  # `Reinplacing` says so: it writes where its argument lies
             source = updated_value(node)
             return self.memories.get(source) if source is not None else None
         if node.target is operator.getitem:
@@ -171,9 +171,11 @@ class _Walk:
 
     def _element(self, node: Node) -> _Memory | None:
         """The memory of an element of a call's results."""
-        path: list[Any] = []
+        path: list[int] = []
         while node.target is operator.getitem:
-            path.insert(0, node.args[1])  # a result may be a list: element of an element
+            position = node.args[1]
+            assert isinstance(position, int)
+            path.insert(0, position)  # a result may be a list: element of an element
             node = node.args[0]  # type: ignore[assignment]
         value = node.meta["val"]
         for index in path:
@@ -187,12 +189,14 @@ class _Walk:
         if not isinstance(value, torch.Tensor):
             return None
         sources = (self.memories.get(source) for source in node.all_input_nodes)
+        # the order is passed on where an argument has it, and the memory of all of them is known here
         spec = result_spec(node, self.bounds.spec(value, node), [memory.spec for memory in sources if memory])
         if dynamic:
             spec = replace(spec, dynamism=TensorShapeDynamism.DYNAMIC_BOUND)
         return _Memory(spec, _Kind.FOREIGN if self._is_foreign(node, position) else _Kind.PLANNED)
 
     def _is_foreign(self, node: Node, position: int) -> bool:
+        # an output is an element, while the memory is asked of the call that gives all of them
         if not self.foreign or not isinstance(node.meta.get("val"), (tuple, list)):
             return node in self.foreign
         elements = (user for user in node.users if user.target is operator.getitem)

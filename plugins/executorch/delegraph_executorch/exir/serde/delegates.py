@@ -129,9 +129,9 @@ def _lowered(document: dict[str, Any], handles: list[Any], read: Read) -> Lowere
     blob = b64decode(document["processed_bytes"])
     lowered = LoweredBackendModule(read(files), document["backend_id"], blob, specs, store)
     lowered.meta["debug_handle_map"] = {identifier: tuple(own) for identifier, own in handles}
-    if stamp is not None:
-        lowered.fill(PreprocessResult(blob, lowered.debug_handle_map, store), stamp)
-    return lowered
+    return (
+        lowered if stamp is None else lowered.compiled(PreprocessResult(blob, lowered.debug_handle_map, store), stamp)
+    )
 
 
 def _named_data(stored: Any) -> dict[str, Any]:
