@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from errno import ENOENT
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
