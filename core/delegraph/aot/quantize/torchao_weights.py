@@ -96,6 +96,7 @@ def _dequantize(module: GraphModule, node: Node) -> Node | None:
         weight = referenced(module, codes)
         form = _form_of(weight, low, high)
         zero_points = referenced(module, zeros) if isinstance(zeros, Node) else None
+        # scales of several rows, codes beyond a byte and zero points that are no codes stay torchao's call
         if not _by_rows(weight, block) or form is None or (zero_points is not None and zero_points.is_floating_point()):
             return None
         return _stored(module, codes, referenced(module, scales), zero_points, form, out)
