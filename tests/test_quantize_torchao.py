@@ -16,6 +16,7 @@ from torchao.utils import TorchAOBaseTensor
 import delegraph
 from delegraph.aot import EdgeCompileConfig, ExecutorchBackendConfig
 from delegraph.aot.authoring import as_array
+from delegraph.aot.quantize.torchao_weights import with_plain_weights
 
 pytestmark = pytest.mark.models
 
@@ -112,6 +113,18 @@ def test_programs_and_settings_of_all_kinds() -> None:
         delegraph.to_edge_transform_and_lower({"forward": program}).to_executorch(),
     ):
         np.testing.assert_allclose(np.asarray(delegraph.load(made.buffer)(X.numpy())), wanted, atol=1e-5)
+
+
+def test_what_is_preserved_stays_as_torchao_has_it() -> None:
+    model = net()
+    ao.quantize_(model, ao.Int8WeightOnlyConfig())
+    program = torch.export.export(model, (X,))
+    for preserved, products in (((), aten.linear.default), ((aten.mm.default,), aten.mm.default)):
+        plain = with_plain_weights("forward", program, preserved)
+        targets = [node.target for node in plain.graph.nodes]
+        assert targets.count(products) == 2 and not {aten.linear.default, aten.mm.default} - {products} & {*targets}
+        with torch.no_grad():
+            torch.testing.assert_close(plain.module()(X), model(X))
 
 
 def test_the_rest_is_quantized_by_a_recipe() -> None:

@@ -118,7 +118,7 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
     if first is not None and (how.report or how.measures_first):
         inputs = flat_inputs(program, first)
         modules = _module_of(program), functional, prepared
-        for model in modules:
+        for model in modules:  # each finds what the first batch of calibration did
             _set_buffers(model, _clones(initial))
         reference = recorded(*modules, inputs, {name: normed.get(name, name) for name in layers})
     _set_buffers(prepared, _clones(buffers))  # conversion runs what it takes for constant

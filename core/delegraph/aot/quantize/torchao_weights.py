@@ -59,7 +59,7 @@ def with_plain_weights(
         if replacement is not None:
             replacement.meta = {**node.meta}
             node.replace_all_uses_with(replacement)
-    gather_rows(module)
+    gather_rows(module, preserved)
     module.graph.eliminate_dead_code()
     module.recompile()
     return exported_again(method, module, program)
@@ -96,6 +96,7 @@ def _dequantize(module: GraphModule, node: Node) -> Node | None:
         weight = referenced(module, codes)
         form = _form_of(weight, low, high)
         zero_points = referenced(module, zeros) if isinstance(zeros, Node) else None
+        # scales of several rows, codes beyond a byte and zero points that are no codes stay torchao's call
         if not _by_rows(weight, block) or form is None or (zero_points is not None and zero_points.is_floating_point()):
             return None
         return _stored(module, codes, referenced(module, scales), zero_points, form, out)
@@ -129,10 +130,11 @@ def _integer_product(module: GraphModule, node: Node) -> Node:
 
 def _product(module: GraphModule, node: Node) -> Node | None:
     """`mm(x, t(weight))` of a dequantized one, which backends would not know, as the linear layer that it is."""
-    match = next(matches(_OF_WEIGHT, node), None)
-    if match is None or _dtype(match.calls[_WEIGHT]) != _dtype(node):
-        return None
-    return module.graph.call_function(aten.linear.default, (match["x"], match.calls[_WEIGHT]))
+    for match in matches(_OF_WEIGHT, node):
+        if _dtype(match.calls[_WEIGHT]) == _dtype(node):
+            return module.graph.call_function(aten.linear.default, (match["x"], match.calls[_WEIGHT]))
+    # one with codes is marked, and so is `_int_mm`, until it is scaled
+    return module.graph.call_function(torch.mm, node.args) if any(matches(_TURNED, node.args[1])) else None
 
 
 def _scaled_product(module: GraphModule, node: Node) -> Node | None:
@@ -205,7 +207,7 @@ _WEIGHT = op(dequantized_weight)
 _OF_WEIGHT = op(aten.mm.default, _X, behind(_is_turn, _WEIGHT))
 
 # mm(x, codes)
-_OF_CODES = behind(_is_cast, op(aten.mm.default, _X, _TURNED))
+_OF_CODES = behind(_is_cast, op(torch.mm, _X, _TURNED))
 
 # int_mm(q, codes) * x_scales, and the same - x_zeros * x_scales * sum(codes)
 _TOKENS = Capture("tokens", _are_tokens)
@@ -228,11 +230,6 @@ class _Form:
     highest: int
     shift: int
     dtype: torch.dtype
-
-    @property
-    def zero(self) -> int:
-        """The stored code of 0.0 that `dequantized_weight` takes where there are no zero points."""
-        return ZERO_CODE if self.dtype == torch.uint8 else 0
 
 
 _BYTES: Final = _Form(-128, 127, 0, torch.int8)
@@ -276,8 +273,9 @@ def _constants(
     codes = (weight.to(torch.int16) + form.shift).to(form.dtype)
     zeros = torch.zeros(scales.numel()) if zero_points is None else zero_points.reshape(-1)
     zeros = zeros.to(torch.int16) + form.shift  # shifted as the codes are: their difference is what counts
-    packed = pack(codes) if form.dtype == torch.uint8 else codes
-    return packed, scales.reshape(-1).float(), None if (zeros == form.zero).all() else zeros.to(form.dtype)
+    is_packed = form.dtype == torch.uint8
+    without = (zeros == (ZERO_CODE if is_packed else 0)).all()  # which is what `dequantized_weight` takes for them
+    return pack(codes) if is_packed else codes, scales.reshape(-1).float(), None if without else zeros.to(form.dtype)
 
 
 _STORED: Final = "stored"

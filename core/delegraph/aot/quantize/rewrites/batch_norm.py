@@ -43,13 +43,13 @@ _CONVOLUTIONS: Final = frozenset(
 )
 """Convolutions whose weights torchao scales."""
 
-# z = batch_norm(conv(x, round(w * s.reshape(…))) / s.reshape(…) + b), where s is gamma / sqrt(running_var + eps)
+# torchao has made of a convolution and a norm, where s is gamma / sqrt(running_var + eps):
+# z = batch_norm(conv(x, round(w * s.reshape(…))) / s.reshape(…) + b)
 _SCALE = op((aten.reshape, aten.view), Capture("scale"))
 _CONVOLUTION = op(tuple(_CONVOLUTIONS), ANY, Capture("weight"))
 _QUOTIENT = op(aten.div.Tensor, _CONVOLUTION, _SCALE)
 _NORM = op(aten.batch_norm.default, either(_QUOTIENT, op(aten.add.Tensor, _QUOTIENT, ANY)))
-_WEIGHT = op(aten.mul.Tensor, ANY, op((aten.reshape, aten.view), Capture("scale")))
-"""What torchao has made of a convolution and a norm: the weight, which is rounded, and the result have one scale."""
+_WEIGHT = op(aten.mul.Tensor, ANY, _SCALE)
 
 
 def is_misjudged(module: GraphModule, convolution: Node, norm: Node) -> bool:

@@ -78,6 +78,7 @@ def part_norms(
     for norm in _batch_norms(graph):
         layer = norm.args[0]
         assert isinstance(layer, Node)
+        # torchao looks for norms right behind a layer
         if channel_dim(layer) is not None and filter_fn(module, layer, norm):
             with graph.inserting_before(norm):
                 apart = graph.call_function(aten.alias.default, (layer,))
@@ -108,8 +109,9 @@ def _is_normed(layer: Node, match: Bindings) -> bool:
     """Whether `layer` is one of the same kind, and has a norm of the same numbers for its one reader."""
     if layer.target is not match.calls[_LAYER].target or layer.kwargs or len(layer.users) > 1:
         return False
-    alike = [found for user in layer.users for found in matches(_NORM, user, Bindings(captures=match.captures))]
-    return any(found.calls[_LAYER] is layer and is_over_channels(layer, found.calls[_NORM]) for found in alike)
+    # with the captures of the first match bound, another one has the same weight, bias and numbers
+    alike = [own for user in layer.users for own in matches(_NORM, user, Bindings(captures=match.captures))]
+    return any(own.calls[_LAYER] is layer and is_over_channels(layer, own.calls[_NORM]) for own in alike)
 
 
 def is_over_channels(layer: Node, norm: Node) -> bool:
@@ -131,6 +133,7 @@ def _fold(module: GraphModule, layers: Sequence[Node], match: Bindings) -> None:
     if bias is not None:
         _put(module, bias, folded)
         return
+    # the norm gives a layer without a bias one, which all that share the weight read
     path = str(weight.target).rpartition(".")[0]
     name = add_constant(module, f"{path}.bias" if path else "bias", torch.nn.Parameter(folded, requires_grad=False))
     with module.graph.inserting_after(weight):

@@ -179,7 +179,7 @@ def _take(module: GraphModule, call: Node, entered: Sequence[GraphModule]) -> No
 
 
 def _let_go(body: GraphModule, operands: Mapping[int, Node]) -> None:
-    """Let `body` be given these, by `id`, in this order, and have no tensors of its own."""
+    """Let `body` be given these, by `id`, in this order, and read no tensors of its own."""
     graph = body.graph
     placeholders: dict[int, Node] = {}
     with graph.inserting_before(_behind_placeholders(graph)):
@@ -192,11 +192,6 @@ def _let_go(body: GraphModule, operands: Mapping[int, Node]) -> None:
         if placeholder is not None:
             node.replace_all_uses_with(placeholder)
             graph.erase_node(node)
-    kept = bodies(body)
-    for name in [name for name, _ in body.named_children() if name not in kept]:
-        delattr(body, name)
-    body._parameters.clear()
-    body._buffers.clear()
     body.recompile()
 
 

@@ -37,8 +37,9 @@ def exported_again(method: str, module: GraphModule, program: ExportedProgram) -
     args, kwargs = program.example_inputs
     for _, part in graph_modules(module):
         name_constants(part)
-    _drop_unread(module)
+    _drop_unread(module)  # whose names are free then for what bodies have
     weights_out_of_bodies(module)
+    _drop_unread(module)
     module.recompile()
     try:
         again = torch.export.export(module, args, kwargs, dynamic_shapes=_dynamic_shapes(program, kwargs))

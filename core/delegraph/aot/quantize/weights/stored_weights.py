@@ -8,12 +8,13 @@ The graph calls `packing.py`'s functions, which the export that comes next turns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Target
 
 from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.graph.operator_names import operator_name
@@ -60,11 +61,13 @@ class StoredWeight:
         return graph.call_function(dequantized_weight, (*constants, list(self.shape), self.dtype))
 
 
-def gather_rows(module: GraphModule) -> None:
-    """Edit `module`: layers that read some rows of a stored table take them out before they are dequantized."""
+def gather_rows(module: GraphModule, preserved: Collection[Target] = ()) -> None:
+    """Edit `module`: layers that read some rows of a stored table take them out before they are dequantized; calls of
+    the operators in `preserved` stay as they are."""
     graph = module.graph
     for node in graph.nodes:
-        table = node.args[0] if operator_name(node) in TABLES else None
+        is_table = operator_name(node) in TABLES and node.target not in preserved
+        table = node.args[0] if is_table else None
         if not isinstance(table, Node) or table.target is not dequantized_weight:
             continue
         codes, scales, zero_points, shape, dtype = table.args

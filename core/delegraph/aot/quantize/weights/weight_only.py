@@ -51,7 +51,7 @@ _READS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """What `layer` is given, `argument`, and the parameter or buffer that this is, or is transposed from."""
+    """A weight as `layer` reads it: its argument, and the parameter or buffer that this is, or is transposed from."""
 
     layer: Node
     argument: Node
