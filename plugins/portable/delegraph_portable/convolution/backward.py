@@ -15,7 +15,7 @@ from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import check_same_dtype, compute_type
 from delegraph.runtime.numpy_kernels.shapes import check_shape
 
-from ..library import kernel
+from ..library import in_turn, kernel
 from .forward import pad_call, products_call, windows
 from .geometry import Geometry, geometry
 
@@ -52,11 +52,7 @@ def convolution_backward(
     if output_mask[2]:
         calls.append(_bias_gradient(context, grad_output, context.resize(out2, (g.out_channels,))))
 
-    def call() -> None:
-        for gradient in calls:
-            gradient()
-
-    return call
+    return in_turn(*calls)
 
 
 def _input_gradient(

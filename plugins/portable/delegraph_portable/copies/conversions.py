@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import copy_call
+from delegraph.runtime.numpy_kernels.evaluate import copy_call, nothing
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.shapes import check_broadcasts
 
@@ -35,16 +35,12 @@ def to_dim_order(
 def empty_dim_order(context: Context, size: Sequence[int], dim_order: Sequence[int] | None, out: Array) -> BoundCall:
     _check_dim_order(dim_order, len(size))
     context.resize(out, tuple(size))
-    return _leave
+    return nothing  # the memory of a new tensor stays as it is
 
 
 def _check_dim_order(dim_order: Sequence[int] | None, rank: int) -> None:
     if dim_order is not None and sorted(dim_order) != list(range(rank)):
         raise InvalidArgument(f"argument 'dim_order' {list(dim_order)} is no order of {rank} dimensions")
-
-
-def _leave() -> None:
-    """Leave a new tensor's memory as it is: its content is undefined."""
 
 
 @kernel("aten::copy_")

@@ -10,24 +10,13 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import copy_call
+from delegraph.runtime.numpy_kernels.evaluate import copy_call, nothing
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import check_result, result_type
 from delegraph.runtime.numpy_kernels.shapes import Shape, along, wrap_dim, wrap_dims
 
-from ..library import kernel, prepare_out
+from ..library import in_turn, kernel, prepare_out
 from .views import slice_along
-
-
-def _all_of(calls: Sequence[BoundCall]) -> BoundCall:
-    if len(calls) == 1:
-        return calls[0]
-
-    def call() -> None:
-        for part in calls:
-            part()
-
-    return call
 
 
 @kernel("aten::cat.out")
@@ -49,7 +38,7 @@ def cat(context: Context, tensors: Sequence[Array], dim: int, out: Array) -> Bou
     if all(t.dtype == out.dtype for t in parts):
         return partial(np.concatenate, parts, dim, out)
     starts = [0, *ends]
-    return _all_of([copy_call(out[along(dim, slice(starts[i], ends[i]))], t) for i, t in enumerate(parts)])
+    return in_turn(*(copy_call(out[along(dim, slice(starts[i], ends[i]))], t) for i, t in enumerate(parts)))
 
 
 @kernel("aten::stack.out")
@@ -61,7 +50,7 @@ def stack(context: Context, tensors: Sequence[Array], dim: int, out: Array) -> B
     dim = wrap_dim(dim, tensors[0].ndim + 1)
     shape = tensors[0].shape
     out = prepare_out(context, out, result_type(*tensors), (*shape[:dim], len(tensors), *shape[dim:]))
-    return _all_of([copy_call(out[along(dim, i)], t) for i, t in enumerate(tensors)])
+    return in_turn(*(copy_call(out[along(dim, i)], t) for i, t in enumerate(tensors)))
 
 
 # ---- taken apart ------------------------------------------------------------------------------------
@@ -72,7 +61,7 @@ def _copy_parts(context: Context, parts: Sequence[Array], out: Sequence[Array]) 
         raise InvalidArgument(f"argument 'out' has {len(out)} tensors, but there are {len(parts)} parts")
     for part, result in zip(parts, out, strict=True):
         check_result(part.dtype, result)
-    return _all_of([copy_call(context.resize(o, part.shape), part) for part, o in zip(parts, out, strict=True)])
+    return in_turn(*(copy_call(context.resize(o, part.shape), part) for part, o in zip(parts, out, strict=True)))
 
 
 @kernel("aten::split_copy.Tensor_out")
@@ -118,7 +107,7 @@ def repeat(context: Context, self: Array, repeats: Sequence[int], out: Array) ->
     shape: Shape = (1,) * leading + self.shape
     out = prepare_out(context, out, self.dtype, tuple(n * r for n, r in zip(shape, repeats, strict=True)))
     if out.size == 0:
-        return _all_of([])
+        return nothing
     # (r0, n0, r1, n1, …): the source broadcasts over the r's.
     tiled = tuple(size for pair in zip(repeats, shape, strict=True) for size in pair)
     source = self.reshape([size for n in shape for size in (1, n)])

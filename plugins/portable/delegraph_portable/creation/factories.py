@@ -9,7 +9,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
-from delegraph.runtime.numpy_kernels.evaluate import as_array, copy_call
+from delegraph.runtime.numpy_kernels.evaluate import as_array, copy_call, nothing
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, Scalar
 from delegraph.runtime.numpy_kernels.promotion import INT64, is_integral
 
@@ -66,7 +66,7 @@ def scalar_tensor(context: Context, s: Scalar, out: Array) -> BoundCall:
 @kernel("aten::empty.out")
 def empty(context: Context, size: Sequence[int], memory_format: int | None, out: Array) -> BoundCall:
     context.resize(out, _shape(size))
-    return _leave
+    return nothing  # the memory of a new tensor stays as it is
 
 
 @kernel("aten::empty_strided.out", "aten::empty_permuted.out")
@@ -80,10 +80,6 @@ def new_empty_strided(
     context: Context, self: Array, size: Sequence[int], stride: Sequence[int], out: Array
 ) -> BoundCall:
     return empty(context, size, None, out)
-
-
-def _leave() -> None:
-    """Leave a new tensor's memory as it is: its content is undefined."""
 
 
 @kernel("aten::arange.start_out")

@@ -16,7 +16,7 @@ from delegraph.runtime.numpy_kernels.promotion import check_index, check_same_dt
 from delegraph.runtime.numpy_kernels.shapes import check_broadcasts, check_shape
 
 from ..copies.views import as_strided, diagonal, select, slice_along
-from ..library import broadcast_out, kernel, prepare_out
+from ..library import broadcast_out, in_turn, kernel, prepare_out
 from .indices import Indices, check_mask, check_range, expand_masks, flat_places, index_shape, numpy_index
 from .scattering import reduce_at
 
@@ -54,13 +54,7 @@ def index_put(
     check_same_dtype(values, "values", self, "self")
     check_same_dtype(out, "out", self, "self")
     out = context.resize(out, self.shape)
-    begin = begin_call(out, self)
-
-    def call() -> None:
-        begin()
-        _index_put(out, indices, values, accumulate)
-
-    return call
+    return in_turn(begin_call(out, self), partial(_index_put, out, indices, values, accumulate))
 
 
 @kernel("aten::put.out")
@@ -122,13 +116,7 @@ def _overwrite(view: View, context: Context, self: Array, src: Array, *args: Any
     out = prepare_out(context, out, self.dtype, self.shape)
     part = view(out, *arguments)
     part.flags.writeable = True  # NumPy's diagonals are not
-    begin, overwrite = begin_call(out, self), copy_call(part, src)
-
-    def call() -> None:
-        begin()
-        overwrite()
-
-    return call
+    return in_turn(begin_call(out, self), copy_call(part, src))
 
 
 for _op, _view in _VIEWS.items():

@@ -22,7 +22,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 )
 from delegraph.runtime.numpy_kernels.shapes import Shape, check_broadcasts, check_rank
 
-from ..library import kernel, prepare_out
+from ..library import in_turn, kernel, prepare_out
 from ..pointwise.activations import gelu, relu
 
 
@@ -182,12 +182,7 @@ def addmm_activation(
     total = context.workspace((*mat1.shape[:1], *mat2.shape[1:]), compute_type(self.dtype))
     add = _addmm(context, self, mat1, mat2, beta, alpha, total)
     activate = gelu(context, total, "none", out) if use_gelu else relu(context, total, out)
-
-    def call() -> None:
-        add()
-        activate()
-
-    return call
+    return in_turn(add, activate)
 
 
 def _addbmm_shape(batch1: Array, batch2: Array) -> Shape:

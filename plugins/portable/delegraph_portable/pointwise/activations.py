@@ -22,7 +22,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 )
 from delegraph.runtime.numpy_kernels.shapes import wrap_dim
 
-from ..library import kernel, prepare_out
+from ..library import elementwise, kernel, prepare_out
 from .arithmetic import clamp
 from .error_function import erf
 from .unary import sigmoid
@@ -44,9 +44,8 @@ def hardtanh(context: Context, self: Array, min_val: Scalar, max_val: Scalar, ou
 @kernel("aten::leaky_relu.out")
 def leaky_relu(context: Context, self: Array, negative_slope: Scalar, out: Array) -> BoundCall:
     check_floating(self, "self")
-    compute = compute_type(self.dtype)
-    function = partial(_leaky_relu, as_array(negative_slope, compute))
-    return function_call(context, function, (self,), prepare_out(context, out, self.dtype, self.shape), compute)
+    function = partial(_leaky_relu, as_array(negative_slope, compute_type(self.dtype)))
+    return elementwise(context, function, (self,), out, self.dtype)
 
 
 def _leaky_relu(slope: Array, x: Array, out: Array) -> None:
@@ -60,9 +59,7 @@ def elu(context: Context, self: Array, alpha: Scalar, scale: Scalar, input_scale
     check_floating(self, "self")
     compute = compute_type(self.dtype)
     factors = (as_array(factor, compute) for factor in (alpha, scale, input_scale))
-    return function_call(
-        context, partial(_elu, *factors), (self,), prepare_out(context, out, self.dtype, self.shape), compute
-    )
+    return elementwise(context, partial(_elu, *factors), (self,), out, self.dtype)
 
 
 def _elu(alpha: Array, scale: Array, input_scale: Array, x: Array, out: Array) -> None:
@@ -79,9 +76,9 @@ def _elu(alpha: Array, scale: Array, input_scale: Array, x: Array, out: Array) -
 def gelu(context: Context, self: Array, approximate: str, out: Array) -> BoundCall:
     check_one_of(approximate, "approximate", ("none", "tanh"))
     check_floating(self, "self")
-    compute = compute_type(self.dtype)
-    function = partial(_gelu, context.workspace(self.shape, compute)) if approximate == "none" else _gelu_tanh
-    return function_call(context, function, (self,), prepare_out(context, out, self.dtype, self.shape), compute)
+    scratch = context.workspace(self.shape, compute_type(self.dtype)) if approximate == "none" else None
+    function = _gelu_tanh if scratch is None else partial(_gelu, scratch)
+    return elementwise(context, function, (self,), out, self.dtype)
 
 
 def _gelu(scratch: Array, x: Array, out: Array) -> None:
@@ -112,9 +109,7 @@ def glu(context: Context, self: Array, dim: int, out: Array) -> BoundCall:
     if self.ndim == 0 or self.shape[dim] % 2:
         raise InvalidArgument(f"argument 'self' of shape {self.shape} cannot be halved along dimension {dim}")
     first, second = np.split(self, 2, axis=dim)
-    return function_call(
-        context, _glu, (first, second), prepare_out(context, out, self.dtype, first.shape), compute_type(self.dtype)
-    )
+    return elementwise(context, _glu, (first, second), out, self.dtype)
 
 
 def _glu(first: Array, second: Array, out: Array) -> None:
@@ -125,9 +120,7 @@ def _glu(first: Array, second: Array, out: Array) -> None:
 @kernel("aten::logit.out")
 def logit(context: Context, self: Array, eps: float | None, out: Array) -> BoundCall:
     check_kind(self.dtype, "bif")
-    dtype = float_type(self.dtype)
-    out = prepare_out(context, out, dtype, self.shape)
-    return function_call(context, partial(_logit, eps), (self,), out, compute_type(dtype))
+    return elementwise(context, partial(_logit, eps), (self,), out, float_type(self.dtype))
 
 
 def _logit(eps: float | None, x: Array, out: Array) -> None:

@@ -16,7 +16,6 @@ from delegraph.runtime.numpy_kernels.promotion import (
     BOOL,
     check_kind,
     check_one_of,
-    check_result,
     check_same_dtype,
     compute_type,
     float_type,
@@ -27,7 +26,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 )
 from delegraph.runtime.numpy_kernels.shapes import broadcast
 
-from ..library import broadcast_out, kernel, prepare_out
+from ..library import broadcast_out, elementwise, in_turn, kernel, prepare_out
 from .unary import rsqrt
 
 Operand = Array | Scalar
@@ -98,9 +97,7 @@ def _binary_function(
     common dtype before, as in torch."""
     dtype = result_type(self, other)
     check_kind(dtype, kinds)
-    compute = compute_type(dtype)
-    operands = (as_array(self, dtype), as_array(other, dtype))
-    return function_call(context, function, operands, broadcast_out(context, out, dtype, self, other), compute)
+    return elementwise(context, function, (as_array(self, dtype), as_array(other, dtype)), out, dtype)
 
 
 def _lcm(a: Array, b: Array, out: Array) -> None:
@@ -153,12 +150,7 @@ def add_relu(context: Context, self: Array, other: Operand, alpha: Scalar, out: 
     add = _scaled(np.add, context, self, other, alpha, out)
     limits = np.iinfo(self.dtype) if is_integral(self.dtype) else np.finfo(compute_type(self.dtype))
     largest = as_array(limits.max, out.dtype)
-
-    def call() -> None:
-        add()
-        out.clip(as_array(0, out.dtype), largest, out)
-
-    return call
+    return in_turn(add, partial(out.clip, as_array(0, out.dtype), largest, out))
 
 
 # ---- quotients --------------------------------------------------------------------------------------
@@ -230,7 +222,7 @@ def pow_scalar(context: Context, self: Array, exponent: Scalar, out: Array) -> B
     function = None if is_integral(dtype) else _EXACT_POWERS.get(exponent)
     if function is None:
         return pow_tensor(context, self, exponent, out)
-    return function_call(context, function, (self,), prepare_out(context, out, dtype, self.shape), compute_type(dtype))
+    return elementwise(context, function, (self,), out, dtype)
 
 
 @kernel("aten::pow.Scalar_out")
@@ -274,12 +266,7 @@ def ldexp(context: Context, self: Array, other: Array, out: Array) -> BoundCall:
     power = context.workspace(other.shape, power_type)
     raise_two = ufunc_call(np.power, (2.0, other), power, power_type)
     multiply = ufunc_call(np.multiply, (self, power), out, dtype)
-
-    def call() -> None:
-        raise_two()
-        multiply()
-
-    return call
+    return in_turn(raise_two, multiply)
 
 
 def _exact_ldexp(context: Context, self: Array, other: Array, out: Array) -> BoundCall:
@@ -357,17 +344,13 @@ kernel("aten::polar.out")(partial(_complex_pair, _polar, ("abs", "angle")))
 def masked_scale(context: Context, self: Array, mask: Array, scale: float, out: Array) -> BoundCall:
     """self * mask * scale."""
     check_kind(self.dtype, "f")
-    check_result(self.dtype, out)
-    compute = compute_type(self.dtype)
-    factor = as_array(scale, compute)
+    factor = as_array(scale, compute_type(self.dtype))
 
     def function(x: Array, kept: Array, result: Array) -> None:
         np.multiply(x, kept, result)
         np.multiply(result, factor, result)
 
-    return function_call(
-        context, function, (self, mask), context.resize(out, broadcast(self.shape, mask.shape)), compute
-    )
+    return elementwise(context, function, (self, mask), out, self.dtype)
 
 
 @kernel("aten::clamp.out", "aten::clamp.Tensor_out")

@@ -31,7 +31,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
     real_type,
 )
 
-from ..library import kernel, prepare_out
+from ..library import elementwise, kernel, prepare_out
 from .error_function import erf
 
 TypeRule = Callable[[DType], DType]
@@ -120,9 +120,7 @@ def _apply_function(
     kinds: str, rule: TypeRule, function: Callable[[Array, Array], object], context: Context, self: Array, out: Array
 ) -> BoundCall:
     check_kind(self.dtype, kinds)
-    result = rule(self.dtype)
-    out = prepare_out(context, out, result, self.shape)
-    return function_call(context, function, (self,), out, compute_type(result))
+    return elementwise(context, function, (self,), out, rule(self.dtype))
 
 
 for _name, (_kinds, _rule, _ufunc) in _UFUNCS.items():
@@ -148,9 +146,8 @@ def conj_physical(context: Context, self: Array, out: Array) -> BoundCall:
 def erf_out(context: Context, self: Array, out: Array) -> BoundCall:
     check_kind(self.dtype, "bif")
     dtype = float_type(self.dtype)
-    out = prepare_out(context, out, dtype, self.shape)
-    compute = compute_type(dtype)
-    return function_call(context, partial(erf, 1.0, context.workspace(self.shape, compute)), (self,), out, compute)
+    scratch = context.workspace(self.shape, compute_type(dtype))
+    return elementwise(context, partial(erf, 1.0, scratch), (self,), out, dtype)
 
 
 @kernel("aten::logical_not.out")
@@ -220,17 +217,15 @@ def round_decimals(context: Context, self: Array, decimals: int, out: Array) -> 
     check_kind(self.dtype, "if" if decimals == 0 else "f")
     if decimals == 0:
         return _apply_ufunc("if", same_type, np.rint, context, self, out)
-    check_result(self.dtype, out)
-    compute = compute_type(self.dtype)
     shift, unshift = (np.multiply, np.divide) if decimals > 0 else (np.divide, np.multiply)
-    factor = as_array(10.0 ** abs(decimals), compute)
+    factor = as_array(10.0 ** abs(decimals), compute_type(self.dtype))
 
     def function(x: Array, result: Array) -> None:
         shift(x, factor, result)
         np.rint(result, result)
         unshift(result, factor, result)
 
-    return function_call(context, function, (self,), context.resize(out, self.shape), compute)
+    return elementwise(context, function, (self,), out, self.dtype)
 
 
 @kernel("aten::frexp.Tensor_out")

@@ -17,7 +17,7 @@ from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import BOOL, INT64, DType, check_kind, check_result, compute_type
 from delegraph.runtime.numpy_kernels.shapes import Shape
 
-from ..library import kernel, prepare_out
+from ..library import in_turn, kernel, prepare_out
 from .windows import Windows, pad_call, windows, workspace_like
 
 Sizes = Sequence[int]
@@ -51,12 +51,7 @@ def _max_pool(
     taps = _Taps.of(w)
     memory = _Scratch.of(context, self, shape, taps.ranks.dtype)
     find = partial(_find_maxima, taps, memory, views, best.buffer, indices)
-
-    def call() -> None:
-        pad()
-        find()
-
-    return staged_call(call, [], [best])
+    return staged_call(in_turn(pad, find), [], [best])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +157,7 @@ def _avg_pool(
     padded, pad = pad_call(context, w, self, compute, 0)
     divisor = divisors(w, count_include_pad, divisor_override).astype(compute)
     average = partial(_average, [w.under(padded, tap) for tap in w.taps()], divisor, mean.buffer)
-
-    def call() -> None:
-        pad()
-        average()
-
-    return staged_call(call, [], [mean])
+    return staged_call(in_turn(pad, average), [], [mean])
 
 
 _DENSE: Final = (1,)

@@ -25,7 +25,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 )
 from delegraph.runtime.numpy_kernels.shapes import Shape, along, reduced, reduction_axes
 
-from ..library import kernel, prepare_out
+from ..library import in_turn, kernel, prepare_out
 
 Dims = Sequence[int] | None
 
@@ -222,12 +222,7 @@ def _extreme_and_position(
 ) -> BoundCall:
     find_value = _extreme(_EXTREMES[name], context, self, [dim], keepdim, values)
     find_position = _position(_POSITIONS[name], context, self, dim, keepdim, indices)
-
-    def call() -> None:
-        find_value()
-        find_position()
-
-    return call
+    return in_turn(find_value, find_position)
 
 
 for _name, _ufunc in _EXTREMES.items():

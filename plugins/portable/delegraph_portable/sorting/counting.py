@@ -19,7 +19,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 )
 from delegraph.runtime.numpy_kernels.shapes import check_rank, check_shape
 
-from ..library import data_dependent, kernel
+from ..library import data_dependent, in_turn, kernel
 
 Edges = Callable[[Array], list[Array]]
 """(n, d) points -> for each coordinate the ascending edges of its bins."""
@@ -87,12 +87,7 @@ def histogram_between(
     """Counts between the ascending edges `bins`."""
     count = _histogram_between(context, self, self.size, [bins], weight, density, hist)
     bin_edges = context.resize(bin_edges, bins.shape)
-
-    def call() -> None:
-        np.copyto(bin_edges, bins, casting="unsafe")
-        count()
-
-    return call
+    return in_turn(partial(np.copyto, bin_edges, bins, casting="unsafe"), count)
 
 
 @kernel("aten::_histogramdd_from_bin_tensors.out")
