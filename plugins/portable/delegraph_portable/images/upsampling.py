@@ -29,7 +29,7 @@ from .interpolation import (
     CUBIC,
     LANCZOS,
     TRIANGLE,
-    Resize,
+    ResizedAxis,
     Taps,
     antialiased_taps,
     cubic_taps,
@@ -41,7 +41,7 @@ from .interpolation import (
 )
 
 Factors = Sequence[float | None]
-TapsOf = Callable[[Resize, DType], Taps]
+TapsOf = Callable[[ResizedAxis, DType], Taps]
 Finish = Callable[[Array], None]
 
 
@@ -71,7 +71,7 @@ def _requested_size(
 
 
 def _nearest_call(
-    places_of: Callable[[Resize], Array],
+    places_of: Callable[[ResizedAxis], Array],
     context: Context,
     input: Array,
     output_size: Sequence[int],
@@ -81,13 +81,13 @@ def _nearest_call(
     size = _output_size(len(factors), input, output_size)
     check_result(input.dtype, out)
     out = context.resize(out, (*input.shape[:2], *size))
-    resizes = map(Resize, input.shape[2:], size, factors)
+    resizes = map(ResizedAxis, input.shape[2:], size, factors)
     places = trailing(np.ix_(*map(places_of, resizes)))
     return lambda: np.copyto(out, input[places], casting="unsafe")
 
 
 def _upsample_nearest(
-    places_of: Callable[[Resize], Array],
+    places_of: Callable[[ResizedAxis], Array],
     context: Context,
     self: Array,
     output_size: Sequence[int],
@@ -127,7 +127,7 @@ def _interpolation_call(
     check_same_dtype(out, "out", input, "input")
     out = context.resize(out, (*input.shape[:2], *size))
     compute = compute_type(float_type(input.dtype))
-    resizes = [Resize(*axis, align_corners) for axis in zip(input.shape[2:], size, factors, strict=True)]
+    resizes = [ResizedAxis(*axis, align_corners) for axis in zip(input.shape[2:], size, factors, strict=True)]
     if input.dtype == np.uint8 and taps_of in _ANTIALIASED.values():
         fixed = [_fixed(taps_of(resize, FLOAT64)) for resize in resizes]
         return function_call(context, partial(_weigh_all, fixed), (input,), out, INT64)
