@@ -31,7 +31,7 @@ class Hazard(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Transfer:
+class _Accesses:
     reads: tuple[Range, ...]
     writes: tuple[Range, ...]
 
@@ -41,11 +41,11 @@ class Hazards:
     order."""
 
     def __init__(self) -> None:
-        self._channels: dict[int, list[_Transfer]] = defaultdict(list)
+        self._channels: dict[int, list[_Accesses]] = defaultdict(list)
 
     def start(self, channel: int, reads: Iterable[Range], writes: Iterable[Range]) -> None:
         """A transfer begins. Raises `Hazard` if one on another channel may still touch the same bytes."""
-        transfer = _Transfer(tuple(reads), tuple(writes))
+        transfer = _Accesses(tuple(reads), tuple(writes))
         self._check(transfer, f"a transfer on channel {channel}", besides=channel)
         self._channels[channel].append(transfer)
 
@@ -55,13 +55,13 @@ class Hazards:
 
     def access(self, reads: Iterable[Range], writes: Iterable[Range]) -> None:
         """A command reads and writes. Raises `Hazard` if a transfer may still touch the same bytes."""
-        self._check(_Transfer(tuple(reads), tuple(writes)), "a command")
+        self._check(_Accesses(tuple(reads), tuple(writes)), "a command")
 
     def unfinished(self) -> list[int]:
         """The channels that nobody has waited for, in order."""
         return sorted(self._channels)
 
-    def _check(self, new: _Transfer, who: str, besides: int | None = None) -> None:
+    def _check(self, new: _Accesses, who: str, besides: int | None = None) -> None:
         for channel, transfers in self._channels.items():
             if channel == besides:
                 continue

@@ -69,7 +69,7 @@ def build(head: Buffer, root: Table) -> bytearray:
     return builder.buffer
 
 
-class _Shape(NamedTuple):
+class _Packing(NamedTuple):
     """How tables of one layout with one set of fields present are packed."""
 
     packer: struct.Struct
@@ -82,7 +82,7 @@ class _Shape(NamedTuple):
 class _Builder:
     def __init__(self, head: Buffer) -> None:
         self.buffer = bytearray(head)
-        self._shapes: dict[tuple[TableLayout, tuple[bool, ...]], _Shape] = {}
+        self._shapes: dict[tuple[TableLayout, tuple[bool, ...]], _Packing] = {}
         self._leaves: dict[str | Vector | int, tuple[str | Vector, list[int]]] = {}
 
     def table(self, layout: TableLayout, fields: tuple[Any, ...]) -> int:
@@ -136,7 +136,7 @@ class _Builder:
         struct.pack_into(f"<{len(offsets)}I", self.buffer, first, *offsets)
         return position
 
-    def _compile(self, layout: TableLayout, present: tuple[bool, ...]) -> _Shape:
+    def _compile(self, layout: TableLayout, present: tuple[bool, ...]) -> _Packing:
         widths = [struct.calcsize(code) for code in layout.codes]
         order = sorted((i for i, there in enumerate(present) if there), key=lambda i: -widths[i])
         # vtable: u16 its bytes, u16 the table's bytes, u16 offset of each field in the table (0: absent)
@@ -149,7 +149,7 @@ class _Builder:
         self.buffer += bytes(-len(self.buffer) % 2)
         vtable = len(self.buffer)
         self.buffer += struct.pack(f"<HH{len(slots)}H", 4 + 2 * len(slots), end, *slots)
-        shape = _Shape(
+        shape = _Packing(
             struct.Struct("<i" + "".join(layout.codes[i] for i in order)),
             tuple(order),
             tuple((i, slots[i]) for i in order if layout.is_ref[i]),

@@ -32,7 +32,7 @@ _U32 = struct.Struct("<I").unpack_from
 _VTABLE_HEAD = struct.Struct("<HH").unpack_from
 
 
-class _Shape(NamedTuple):
+class _Unpacking(NamedTuple):
     """A table's layout under one vtable: how to unpack it, and how to bring that into the order of the field ids."""
 
     unpack: Callable[..., tuple[object, ...]]
@@ -46,7 +46,7 @@ class FlatBufferReader:
     def __init__(self, buffer: memoryview, error: type[RuntimeFault]) -> None:
         self.buffer = buffer
         self._error = error
-        self._shapes: dict[tuple[TableLayout, int], _Shape] = {}
+        self._shapes: dict[tuple[TableLayout, int], _Unpacking] = {}
         self._vectors: dict[tuple[int, str], tuple[Any, ...]] = {}
         self._strings: dict[int, str] = {}
         self._reads_left = len(buffer)
@@ -149,7 +149,7 @@ class FlatBufferReader:
         if self._repeats_left < 0:
             self.refuse(position, f"shared strings and vectors amount to more than {SHARING} times the file")
 
-    def _compile(self, layout: TableLayout, position: int, vtable: int) -> _Shape:
+    def _compile(self, layout: TableLayout, position: int, vtable: int) -> _Unpacking:
         """The shape of `layout` under the vtable at `vtable`. Raises `struct.error` where that lies outside."""
         if vtable < 0:
             self.refuse(position, f"the vtable of a {layout.name} lies before the file")
@@ -161,7 +161,7 @@ class FlatBufferReader:
         slots: tuple[int, ...] = struct.unpack_from(f"<{count}H", self.buffer, vtable + 4)
         return self._shapes.setdefault((layout, vtable), self._shape(layout, position, slots))
 
-    def _shape(self, layout: TableLayout, position: int, slots: tuple[int, ...]) -> _Shape:
+    def _shape(self, layout: TableLayout, position: int, slots: tuple[int, ...]) -> _Unpacking:
         # One struct unpacks a table in the order of bytes: gaps are "x", pad bytes, and no field may begin in another.
         present = sorted((offset, index) for index, offset in enumerate(slots) if offset)
         form, end = "<", 0
@@ -171,7 +171,7 @@ class FlatBufferReader:
             form += f"{offset - end}x{layout.codes[index]}"
             end = offset + struct.calcsize(f"<{layout.codes[index]}")
         rank = {index: place for place, (_, index) in enumerate(present)}
-        return _Shape(
+        return _Unpacking(
             struct.Struct(form).unpack_from,
             # out of what is unpacked, followed by the defaults of all fields
             _picker([rank.get(index, len(present) + index) for index in range(len(layout.names))]),

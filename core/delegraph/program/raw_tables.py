@@ -60,10 +60,10 @@ def read_tables(data: Buffer) -> dict[str, Any]:
         raise InvalidProgram(f"not a .pte: bytes 4 to 8 are {bytes(view[4:8])!r}, not {IDENTIFIER!r}")
     root, layouts = _ROOTS[bytes(view[4:8])]
     reader = FlatBufferReader(view, InvalidProgram)
-    return _Reader(reader, layouts).table(root, reader.root())
+    return _TableReader(reader, layouts).table(root, reader.root())
 
 
-class _Reader:
+class _TableReader:
     def __init__(self, reader: FlatBufferReader, layouts: Mapping[str, TableLayout]) -> None:
         self._reader = reader
         self._layouts = layouts
@@ -112,10 +112,10 @@ def write_tables(
         if alignment < 1 or alignment & (alignment - 1):
             raise InvalidArgument(f"{name} is {alignment}; an alignment is a power of two")
     head = pack_head(None, max(FORCE_ALIGN, *alignments.values()))
-    return bytes(build(head, _Writer(alignments).table(tables.PROGRAM, program)))
+    return bytes(build(head, _TableWriter(alignments).table(tables.PROGRAM, program)))
 
 
-class _Writer:
+class _TableWriter:
     def __init__(self, alignments: Mapping[str, int]) -> None:
         self._alignments = alignments
 

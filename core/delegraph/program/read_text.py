@@ -58,11 +58,11 @@ def from_text(text: str) -> Program:
 
     Raises `InvalidArgument` with the number of a line that is none of the form.
     """
-    return _Reader(text).program()
+    return _TextReader(text).program()
 
 
 @dataclass(slots=True)
-class _Method:
+class _MethodText:
     """A method as far as it is read."""
 
     name: str
@@ -91,7 +91,7 @@ class _Method:
         )
 
 
-class _Reader:
+class _TextReader:
     def __init__(self, text: str) -> None:
         self._lines = text.splitlines()
         self._at = 0
@@ -128,11 +128,11 @@ class _Reader:
         while self._at < len(self._lines):
             self._at += 1  # the empty line before a method
             (name,) = self._match(r"method (.+)", next(self._next(""), ""))
-            plans.append(self._method(_Method(_unquoted(name))))
+            plans.append(self._method(_MethodText(_unquoted(name))))
         mutable = data["mutable data"] if len(data["mutable data"]) > 1 else []
         return Program(tuple(plans), tuple(data["constant"]), tuple(mutable), tuple(data["blob"]), named, version)
 
-    def _method(self, method: _Method) -> ExecutionPlan:
+    def _method(self, method: _MethodText) -> ExecutionPlan:
         for line in self._next("  "):
             word = line.partition(" ")[0]
             if word in _HEAD:
@@ -144,21 +144,21 @@ class _Reader:
                 method.chains.append(self._chain(method))
         return method.plan()
 
-    def _puts(self, method: _Method, line: str) -> None:
+    def _puts(self, method: _MethodText, line: str) -> None:
         setattr(method, line.partition(" ")[0], _indices(line))
 
-    def _spec(self, method: _Method, line: str) -> None:
+    def _spec(self, method: _MethodText, line: str) -> None:
         name, _, spec = line.partition(" ")
         method.specs[name] = _unquoted(spec)
 
-    def _memory(self, method: _Method, line: str) -> None:
+    def _memory(self, method: _MethodText, line: str) -> None:
         memory_id, size, device = self._match(r"memory (\d+): (\d+) bytes(?: on (\S+))?", line)
         method.sizes.append(int(size))
         if device is not None:
             place = Device.parse(device)
             method.devices.append(NonConstBufferDevice(int(memory_id), place.type, place.index))
 
-    def _delegate(self, method: _Method, line: str) -> None:
+    def _delegate(self, method: _MethodText, line: str) -> None:
         name, blob, specs = self._match(r"delegate \d+: (.+?), blob (\d+)(.*)", line)
         pairs = re.findall(r", (.*?)=(b'(?:[^'\\]|\\.)*'|b\"(?:[^\"\\]|\\.)*\")", specs)
         compile_specs = tuple(CompileSpec(_unquoted(key), ast.literal_eval(value)) for key, value in pairs)
@@ -194,7 +194,7 @@ class _Reader:
 
     # ---- instructions ----------------------------------------------------------------------------------
 
-    def _chain(self, method: _Method) -> Chain:
+    def _chain(self, method: _MethodText) -> Chain:
         inputs: tuple[int, ...] = ()
         outputs: tuple[int, ...] = ()
         instructions: list[Instruction] = []
@@ -208,7 +208,7 @@ class _Reader:
             frames.append(() if filename is None else (Frame(_unquoted(filename), int(number), ""),))
         return Chain(tuple(instructions), inputs, outputs, tuple(frames) if any(frames) else None)
 
-    def _instruction(self, method: _Method, text: str) -> Instruction:
+    def _instruction(self, method: _MethodText, text: str) -> Instruction:
         if text.startswith("move "):
             source, target = self._match(r"move %(\d+) to %(\d+)", text)
             return MoveCall(int(source), int(target))
@@ -226,13 +226,13 @@ class _Reader:
         return KernelCall(method.operators.setdefault(operator, len(method.operators)), _indices(args))
 
 
-_HEAD: Final[dict[str, Callable[[_Reader, _Method, str], None]]] = {
-    "inputs": _Reader._puts,
-    "outputs": _Reader._puts,
-    "in_spec": _Reader._spec,
-    "out_spec": _Reader._spec,
-    "memory": _Reader._memory,
-    "delegate": _Reader._delegate,
+_HEAD: Final[dict[str, Callable[[_TextReader, _MethodText, str], None]]] = {
+    "inputs": _TextReader._puts,
+    "outputs": _TextReader._puts,
+    "in_spec": _TextReader._spec,
+    "out_spec": _TextReader._spec,
+    "memory": _TextReader._memory,
+    "delegate": _TextReader._delegate,
 }
 
 _TENSOR: Final = (

@@ -12,7 +12,7 @@ from delegraph_testkit.checks import checks_of, is_claimed
 from delegraph_testkit.claims import Claims
 from delegraph_testkit.outcomes import Level
 from delegraph_testkit.proposal import proposed
-from delegraph_testkit.report import Report
+from delegraph_testkit.report import ConformanceReport
 from delegraph_testkit.session import Session
 from delegraph_testkit.subject import Kind, Subject, subjects_called
 
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def prove(
     subject: Subject, level: Level = Level.MODELS, only: str = "", every_operator: object = False, limit: float = 120.0
-) -> Report:
+) -> ConformanceReport:
     """Run the checks of `subject` up to `level`; on standard error a line for each fault."""
     due = [
         check
@@ -71,7 +71,7 @@ def prove(
         return session.report()
 
 
-def _show(report: Report) -> None:
+def _show(report: ConformanceReport) -> None:
     print(f"{report.subject.kind.value} {report.subject.name} of {report.provider}: {report.verdict}")
     for level in report.planned:
         counts = report.counts(level)

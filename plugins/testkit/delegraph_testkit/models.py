@@ -65,7 +65,7 @@ def several_results() -> Example:
 
 
 def constants() -> Example:
-    class Constants(nn.Module):
+    class ScaledAndShifted(nn.Module):
         scale: Tensor
 
         def __init__(self) -> None:
@@ -76,7 +76,7 @@ def constants() -> Example:
         def forward(self, x: Tensor) -> Any:
             return x * self.scale + self.shift
 
-    return _forward(Constants(), *((torch.randn(4, 6),) for _ in range(3)))
+    return _forward(ScaledAndShifted(), *((torch.randn(4, 6),) for _ in range(3)))
 
 
 def zero_dims() -> Example:
@@ -90,7 +90,7 @@ def zero_dims() -> Example:
 # ---- models --------------------------------------------------------------------------------------------
 
 
-class _Attention(nn.Module):
+class _SelfAttention(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
@@ -103,7 +103,9 @@ class _Attention(nn.Module):
 
 
 def attention() -> Example:
-    return _forward(nn.Sequential(_Attention(16), _Attention(16)), *((torch.randn(2, 5, 16),) for _ in range(2)))
+    return _forward(
+        nn.Sequential(_SelfAttention(16), _SelfAttention(16)), *((torch.randn(2, 5, 16),) for _ in range(2))
+    )
 
 
 def residual() -> Example:
@@ -207,13 +209,13 @@ def dynamic_batch() -> Example:
 
 
 def dynamic_arithmetic() -> Example:
-    class Arithmetic(nn.Module):
+    class DynamicArithmetic(nn.Module):
         def forward(self, x: Tensor, y: Tensor) -> Any:
             return (x + y) * y
 
     length = torch.export.Dim("length", min=1, max=16)
     calls = [(torch.randn(2, n), torch.randn(2, n)) for n in (4, 16, 1, 9)]
-    return _forward(Arithmetic(), *calls, dynamic_shapes=({1: length}, {1: length}))
+    return _forward(DynamicArithmetic(), *calls, dynamic_shapes=({1: length}, {1: length}))
 
 
 def running_total() -> Example:

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from delegraph_testkit.models import Example
 from delegraph_testkit.outcomes import Declined
 
-__all__ = ["SAMPLES", "OperatorCall", "entries", "operator_examples", "samples_of"]
+__all__ = ["SAMPLES", "OperatorModule", "entries", "operator_examples", "samples_of"]
 
 SAMPLES: Final = 2
 """Of each operator and dtype: the first ones that have elements and that eager torch runs."""
@@ -73,7 +73,7 @@ def _example(info: Any, sample: Any) -> Example | None:
     tensors = tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
     if not tensors or not all(0 < t.numel() <= _LARGEST and t.layout == torch.strided for t in tensors):
         return None
-    module = OperatorCall(info.op, structure, leaves).eval()
+    module = OperatorModule(info.op, structure, leaves).eval()
     tensors = tuple(tensor.detach().clone() for tensor in tensors)
     try:
         module(*(tensor.clone() for tensor in tensors))
@@ -82,7 +82,7 @@ def _example(info: Any, sample: Any) -> Example | None:
     return Example({"forward": module}, {"forward": [tensors]})
 
 
-class OperatorCall(nn.Module):
+class OperatorModule(nn.Module):
     """Calls `function` with the tensors that it gets, in the places where the sample has tensors."""
 
     def __init__(self, function: Callable[..., Any], structure: Any, leaves: list[Any]) -> None:

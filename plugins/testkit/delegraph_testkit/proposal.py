@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from delegraph_testkit.claims import FEATURES
 from delegraph_testkit.outcomes import Level, Outcome
-from delegraph_testkit.report import Report
+from delegraph_testkit.report import ConformanceReport
 
 __all__ = ["proposed"]
 
 
-def proposed(report: Report) -> str:
+def proposed(report: ConformanceReport) -> str:
     """The text of a conformance.toml with the claims that hold, and all other claims as they were."""
     claims = report.subject.claims
     holds = {r.check for r in report.results if r.outcome in (Outcome.PASSED, Outcome.UNCLAIMED) and not r.is_fault}
@@ -33,7 +33,7 @@ def proposed(report: Report) -> str:
     return "\n".join([*head, *([""] if head else []), *lines]) + "\n"
 
 
-def _all_hold(report: Report, checks: Iterable[str]) -> bool:
+def _all_hold(report: ConformanceReport, checks: Iterable[str]) -> bool:
     """Whether all of these passed for a claim, or would."""
     required, claims = set(checks), report.subject.claims
     due = {Outcome.PASSED, Outcome.UNCLAIMED}
@@ -47,7 +47,7 @@ def _all_hold(report: Report, checks: Iterable[str]) -> bool:
     )
 
 
-def _feature(report: Report, name: str) -> str:
+def _feature(report: ConformanceReport, name: str) -> str:
     return next(check.arguments[0] for check in report.checks if check.id == name)
 
 

@@ -15,11 +15,11 @@ from delegraph_testkit.checks import Check, is_claimed
 from delegraph_testkit.outcomes import Level, Outcome, Result
 from delegraph_testkit.subject import Subject
 
-__all__ = ["Report", "badge"]
+__all__ = ["ConformanceReport", "badge"]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ConformanceReport:
     """The results of a subject's checks. `checks` are all of them, run or not, of which shares are counted."""
 
     subject: Subject

@@ -13,7 +13,7 @@ from delegraph.plugins import default_registry
 from delegraph_testkit.checks import Check, checks_of, refuse_strange_failures
 from delegraph_testkit.outcomes import Outcome, Result
 from delegraph_testkit.process import Died, Process
-from delegraph_testkit.report import Report
+from delegraph_testkit.report import ConformanceReport
 from delegraph_testkit.subject import Subject
 
 __all__ = ["Session"]
@@ -96,8 +96,8 @@ class Session:
         self._results.append(result)
         return result
 
-    def report(self) -> Report:
+    def report(self) -> ConformanceReport:
         """The report on the checks run so far."""
         subject = self.subject
         provider = default_registry().find(subject.group, subject.name).provider
-        return Report(subject, provider, checks_of(subject), tuple(self._results))
+        return ConformanceReport(subject, provider, checks_of(subject), tuple(self._results))

@@ -15,7 +15,7 @@ from delegraph_testkit.checks import checks_of, is_claimed
 from delegraph_testkit.claims import Claims
 from delegraph_testkit.outcomes import Level, Outcome, Result
 from delegraph_testkit.proposal import proposed
-from delegraph_testkit.report import Report
+from delegraph_testkit.report import ConformanceReport
 from delegraph_testkit.subject import Kind, Subject
 
 CLAIMS = Claims(operators={"add": ("float32",)}, features=("dynamic_shapes",), models=("mine:model",))
@@ -23,13 +23,13 @@ SUBJECT = Subject(Kind.BACKEND, "acme", CLAIMS)
 CHECKS = checks_of(SUBJECT)
 
 
-def report(**outcomes: Outcome) -> Report:
+def report(**outcomes: Outcome) -> ConformanceReport:
     """All that is due has passed, but for checks whose name is in `outcomes`."""
     due = [check for check in CHECKS if is_claimed(check, CLAIMS)]
     results = [
         Result(c.id, c.level, outcomes.get(c.name.replace("/", "_"), Outcome.PASSED), "because | of it") for c in due
     ]
-    return Report(SUBJECT, "acme 1.0", CHECKS, results)
+    return ConformanceReport(SUBJECT, "acme 1.0", CHECKS, results)
 
 
 def test_everything_holds() -> None:
@@ -55,16 +55,16 @@ def test_levels(outcomes: dict[str, Outcome], level: Level, verdict: str) -> Non
 
 def test_what_was_not_run_is_not_proven() -> None:
     whole = report()
-    part = Report(SUBJECT, "acme 1.0", CHECKS, [r for r in whole.results if "threads" not in r.check])
+    part = ConformanceReport(SUBJECT, "acme 1.0", CHECKS, [r for r in whole.results if "threads" not in r.check])
     assert part.level is Level.LOADS
-    assert Report(SUBJECT, "acme 1.0", CHECKS, []).verdict == "nothing proven"
+    assert ConformanceReport(SUBJECT, "acme 1.0", CHECKS, []).verdict == "nothing proven"
 
 
 def test_a_library_of_its_own_operators_claims_none_of_the_database() -> None:
     subject = Subject(Kind.KERNELS, "acme", Claims(models=("mine:model",)))
     checks = checks_of(subject)
     due = [check for check in checks if is_claimed(check, subject.claims)]
-    told = Report(subject, "acme 1.0", checks, [Result(c.id, c.level, Outcome.PASSED) for c in due])
+    told = ConformanceReport(subject, "acme 1.0", checks, [Result(c.id, c.level, Outcome.PASSED) for c in due])
     assert (told.level, told.verdict) == (Level.MODELS, "models")
 
 
@@ -98,7 +98,7 @@ def test_a_proposal_is_read_again() -> None:
     ]
     import tomllib
 
-    claims = Claims.from_mapping(tomllib.loads(proposed(Report(SUBJECT, "acme 1.0", CHECKS, results))))
+    claims = Claims.from_mapping(tomllib.loads(proposed(ConformanceReport(SUBJECT, "acme 1.0", CHECKS, results))))
     assert claims.operators == {"add": ("float32", "int32")}
     assert set(claims.features) == {"dynamic_shapes", "control_flow"}
     assert claims.models == ("mine:model",)

@@ -40,7 +40,7 @@ __all__ = ["ExecutorchBackend", "LoadedBlob"]
 
 
 @dataclass(slots=True)
-class _Method:
+class _LoadedMethod:
     """A loaded method of ExecuTorch, the bytes that it lies in, and the tensors that it was last given."""
 
     data: bytes
@@ -62,7 +62,7 @@ class LoadedBlob:
     blob: Buffer
     specs: tuple[CompileSpec, ...]
     named_data: Mapping[str, Buffer]
-    methods: dict[tuple[Parameter, ...], _Method] = field(default_factory=dict)
+    methods: dict[tuple[Parameter, ...], _LoadedMethod] = field(default_factory=dict)
 
 
 class ExecutorchBackend(BackendInterface):
@@ -124,7 +124,7 @@ class ExecutorchBackend(BackendInterface):
 
     def _method(
         self, handle: LoadedBlob, args: Sequence[Argument], bounds: Sequence[tuple[int, ...] | None]
-    ) -> tuple[_Method, list[torch.Tensor]]:
+    ) -> tuple[_LoadedMethod, list[torch.Tensor]]:
         """The method for such arguments, and the tensors that it takes for these."""
         parameters: list[Parameter] = []
         inputs: list[torch.Tensor] = []
@@ -164,12 +164,12 @@ class ExecutorchBackend(BackendInterface):
             " ExecuTorch's bindings take contiguous and channels-last tensors"
         )
 
-    def _load(self, handle: LoadedBlob, parameters: Sequence[Parameter]) -> _Method:
+    def _load(self, handle: LoadedBlob, parameters: Sequence[Parameter]) -> _LoadedMethod:
         data = wrapped(self.backend_id, handle.blob, handle.specs, parameters, handle.named_data)
         with self._faults("cannot load a blob"):
-            return _Method(data, _bindings()._load_program_from_buffer(data).load_method("forward"))
+            return _LoadedMethod(data, _bindings()._load_program_from_buffer(data).load_method("forward"))
 
-    def _run(self, method: _Method, inputs: Sequence[torch.Tensor]) -> None:
+    def _run(self, method: _LoadedMethod, inputs: Sequence[torch.Tensor]) -> None:
         try:
             method.run(inputs)
         except RuntimeError as error:

@@ -74,7 +74,7 @@ def wrapped(
 ) -> bytes:
     """The program; its method "forward" takes every tensor and integer argument, and gives the sizes of the tensors
     that are dynamic, one dim after the other."""
-    method = _Method()
+    method = _MethodBuilder()
     arguments = [method.argument(parameter) for parameter in parameters]
     method.instructions.append(DelegateCall(0, tuple(arguments)))
     for index, parameter in zip(arguments, parameters, strict=True):
@@ -105,7 +105,7 @@ def _needed(named_data: Mapping[str, Buffer], blob: Buffer) -> Mapping[str, Buff
 
 
 @dataclass(slots=True)
-class _Method:
+class _MethodBuilder:
     """The method under construction."""
 
     values: list[Value] = field(default_factory=list)

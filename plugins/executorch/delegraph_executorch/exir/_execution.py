@@ -10,9 +10,9 @@ Nothing here is emitted: Delegraph's emission does without `alloc` nodes. What a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -63,6 +63,7 @@ def source_of(program: ExportedProgram) -> ExportedProgram:
 
 def execution_of(program: ExportedProgram, values: Values) -> Execution:
     """`program`, which was emitted, in the execution dialect; itself it is left as it is. Weights are shared."""
+    from delegraph_executorch.exir.passes.insert_write_back_for_buffers_pass import copied_back
     from delegraph_executorch.exir.passes.to_out_var_pass import ToOutVarPass
 
     copies: dict[Node, Node] = {}
@@ -72,7 +73,9 @@ def execution_of(program: ExportedProgram, values: Values) -> Execution:
     specs = _give_specs(module, by_copy, constants)
     _replace_views(module)
     execution = _program(program, module)
-    _write_back(execution, by_copy)
+    execution.graph_signature.output_specs = copied_back(
+        execution, lambda source, target: by_copy.get((source, 0)) == by_copy.get((target, 0))
+    )
     ToOutVarPass(ignore_to_out_var_failure=True).call(module)
     _give_output_specs(module)
     module.meta[_SOURCE] = program
@@ -167,33 +170,3 @@ def _replace_views(module: GraphModule) -> None:
             node.meta["spec"].shape, node.meta["spec"].dim_order = shape, spec.dim_order
             node.meta["spec"].stride = contiguous_stride_from_shape(shape)
             node.target, node.args, node.kwargs = memory.view, (base, list(shape)), {}
-
-
-# ---- write-backs -----------------------------------------------------------------------------------
-
-
-def _write_back(program: ExportedProgram, values: Mapping[tuple[Node, int], int]) -> None:
-    """Copies into states and inputs that change, but for what is in their memory already."""
-    graph = program.graph_module.graph
-    output = graph.output_node()
-    results: list[Any] = list(output.args[0])
-    specs = list(program.graph_signature.output_specs)
-    for position, (source, target) in _changes(program, results):
-        if values.get((source, 0)) == values.get((target, 0)):
-            continue
-        with graph.inserting_before(output):
-            written = graph.call_function(torch.ops.aten.copy_.default, (target, source))
-        written.meta = {"val": target.meta["val"], "spec": target.meta["spec"]}
-        results[position] = written
-        specs[position] = replace(specs[position], arg=replace(specs[position].arg, name=written.name))
-    output.args = (tuple(results),)
-    program.graph_signature.output_specs = specs
-
-
-def _changes(program: ExportedProgram, results: Sequence[Any]) -> Iterator[tuple[int, tuple[Node, Node]]]:
-    """Position of each output that is a new value, with that value and the placeholder that takes it."""
-    write_backs = {one.source: one.target for one in ResolvedSignature.of(program).write_backs}
-    for position, spec in enumerate(program.graph_signature.output_specs):
-        source = results[position]
-        if spec.kind.name.endswith("_MUTATION") and source in write_backs:
-            yield position, (source, write_backs[source])

@@ -17,7 +17,7 @@ from delegraph.runtime.numpy_kernels.shapes import check_shape
 
 from ..library import in_turn, kernel
 from .forward import pad_call, products_call, windows
-from .geometry import Geometry, geometry
+from .geometry import ConvolutionGeometry, geometry
 
 
 @kernel("aten::convolution_backward.out")
@@ -56,7 +56,7 @@ def convolution_backward(
 
 
 def _input_gradient(
-    context: Context, g: Geometry, transposed: bool, grad_output: Array, weight: Array, out: Array
+    context: Context, g: ConvolutionGeometry, transposed: bool, grad_output: Array, weight: Array, out: Array
 ) -> BoundCall:
     """The other kind of convolution with the same weight, from outputs back to inputs."""
     if out.size == 0:
@@ -67,7 +67,7 @@ def _input_gradient(
     return staged_call(products_call(context, back, not transposed, x.buffer, weight, y.buffer), [x], [y])
 
 
-def _weight_gradient(context: Context, g: Geometry, small: Array, large: Array, out: Array) -> BoundCall:
+def _weight_gradient(context: Context, g: ConvolutionGeometry, small: Array, large: Array, out: Array) -> BoundCall:
     """Each kernel tap sees one `large` element for each `small` one: sum their products over batch and places."""
     small_size, large_size = small.shape[2:], large.shape[2:]
     forward = replace(g, in_channels=large.shape[1], out_channels=small.shape[1], input=large_size, output=small_size)

@@ -24,7 +24,7 @@ from delegraph.runtime.numpy_kernels.promotion import check_same_dtype, check_sa
 from delegraph.runtime.numpy_kernels.shapes import Shape, check_shape, trailing
 
 from ..library import kernel
-from .geometry import Geometry, geometry
+from .geometry import ConvolutionGeometry, geometry
 from .shifted import is_bound_by_gathering, shifted_call
 
 
@@ -65,7 +65,9 @@ def convolution_with_flags(context: Context, *arguments: Any) -> BoundCall:
     return convolution(context, *settings, out)
 
 
-def products_call(context: Context, g: Geometry, transposed: bool, x: Array, weight: Array, y: Array) -> BoundCall:
+def products_call(
+    context: Context, g: ConvolutionGeometry, transposed: bool, x: Array, weight: Array, y: Array
+) -> BoundCall:
     """The convolution of `x` into `y`, in their common dtype."""
     if transposed:
         return _transposed_call(context, g, x, weight, y)
@@ -94,7 +96,7 @@ def _merge_spatial(array: Array, shape: Shape) -> Array | None:
 # ---- patches ----------------------------------------------------------------------------------------
 
 
-def pad_call(context: Context, g: Geometry, x: Array) -> tuple[Array, BoundCall]:
+def pad_call(context: Context, g: ConvolutionGeometry, x: Array) -> tuple[Array, BoundCall]:
     """The zero-padded input, and the call that fills it."""
     if not any(g.padding):
         return x, nothing
@@ -115,7 +117,7 @@ def pad_call(context: Context, g: Geometry, x: Array) -> tuple[Array, BoundCall]
     return padded, pad
 
 
-def windows(padded: Array, g: Geometry) -> Array:
+def windows(padded: Array, g: ConvolutionGeometry) -> Array:
     """(N, C, *padded) -> a view (N, C, *kernel, *output)."""
     # A window steps by the dilation within, and by the stride from one output to the next: no element is copied.
     steps = padded.strides[2:]
@@ -130,7 +132,7 @@ def windows(padded: Array, g: Geometry) -> Array:
     )
 
 
-def _patches_call(context: Context, g: Geometry, x: Array, weight: Array, y: Array) -> BoundCall:
+def _patches_call(context: Context, g: ConvolutionGeometry, x: Array, weight: Array, y: Array) -> BoundCall:
     """weight (groups, O/groups, depth) @ patches (N, groups, depth, outputs), where depth is C/groups * taps."""
     depth = g.in_channels // g.groups * g.taps
     shape = (g.groups, g.out_channels // g.groups, depth)
@@ -142,7 +144,7 @@ def _patches_call(context: Context, g: Geometry, x: Array, weight: Array, y: Arr
     result = context.workspace(products, x.dtype) if target is None else target
     # A kernel of one point sees the input as it is.
     whole = _merge_spatial(views, (g.batch, g.groups, depth, products[3])) if g.taps == 1 else None
-    blocks = _blocks(context, g, views, result) if whole is None else [Block(slice(None), nothing, whole, result)]
+    blocks = _blocks(context, g, views, result) if whole is None else [OutputBlock(slice(None), nothing, whole, result)]
 
     def call() -> None:
         pad()
@@ -161,7 +163,7 @@ _BLOCK_BYTES: Final = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class OutputBlock:
     """A part of the product: its groups, the call that gathers its patches, and where it goes."""
 
     groups: slice
@@ -170,7 +172,7 @@ class Block:
     products: Array
 
 
-def _blocks(context: Context, g: Geometry, views: Array, result: Array) -> list[Block]:
+def _blocks(context: Context, g: ConvolutionGeometry, views: Array, result: Array) -> list[OutputBlock]:
     """`views` (N, C, *kernel, *output) cut along batch, groups and output rows, into parts that fit one buffer."""
     channels, rows = g.in_channels // g.groups, g.output[0]
     inner = math.prod(g.output[1:])
@@ -191,7 +193,7 @@ def _blocks(context: Context, g: Geometry, views: Array, result: Array) -> list[
         buffer = memory[: view.size].reshape(view.shape)  # all blocks share it: each is multiplied before the next
         patches = buffer.reshape(len(view), groups.stop - group, channels * g.taps, (end - row) * inner)
         products = result[n : n + batch_count, groups, :, row * inner : end * inner]
-        blocks.append(Block(groups, partial(np.copyto, buffer, view), patches, products))
+        blocks.append(OutputBlock(groups, partial(np.copyto, buffer, view), patches, products))
     return blocks
 
 
@@ -203,7 +205,7 @@ def _fitting(size: int, count: int) -> int:
 # ---- transposed -------------------------------------------------------------------------------------
 
 
-def _transposed_call(context: Context, g: Geometry, x: Array, weight: Array, y: Array) -> BoundCall:
+def _transposed_call(context: Context, g: ConvolutionGeometry, x: Array, weight: Array, y: Array) -> BoundCall:
     """weightᵀ (groups, O/groups * taps, C/groups) @ input (N, groups, C/groups, inputs), added up where taps meet."""
     outs = g.out_channels // g.groups
     packed = when_constant(

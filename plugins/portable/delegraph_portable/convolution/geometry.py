@@ -12,7 +12,7 @@ from delegraph.runtime.numpy_kernels.shapes import Shape, per_dim
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class ConvolutionGeometry:
     """The sizes of one convolution; tuples have one entry per spatial dim."""
 
     batch: int
@@ -60,7 +60,7 @@ def geometry(
     transposed: bool,
     output_padding: Sequence[int],
     groups: int,
-) -> Geometry:
+) -> ConvolutionGeometry:
     rank = weight.ndim - 2
     if rank not in (1, 2, 3) or input.ndim != weight.ndim:
         raise InvalidArgument(f"arguments 'input' {input.shape} and 'weight' {weight.shape} must both have 3 to 5 dims")
@@ -88,7 +88,7 @@ def geometry(
         output = tuple(_output_size(*s) for s in sizes)
     if min(output) < (0 if input.size == 0 else 1):
         raise InvalidArgument(f"argument 'input' {input.shape} is smaller than the kernel {weight.shape[2:]}")
-    return Geometry(
+    return ConvolutionGeometry(
         input.shape[0],
         in_channels,
         out_channels,

@@ -21,7 +21,7 @@ from delegraph.interfaces import BoundCall
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, when_constant
 from delegraph.runtime.numpy_kernels.shapes import Shape, trailing
 
-from .geometry import Geometry
+from .geometry import ConvolutionGeometry
 
 _FEW: Final = 16
 """Outputs of a group up to which this is faster: with more, the products between the rows cost too much."""
@@ -30,11 +30,11 @@ _BLOCK_BYTES: Final = 1 << 19
 """Runs gathered at a time."""
 
 
-def is_bound_by_gathering(g: Geometry) -> bool:
+def is_bound_by_gathering(g: ConvolutionGeometry) -> bool:
     return g.groups > 1 and g.taps > 1 and g.out_channels // g.groups <= _FEW and set(g.stride) == {1}
 
 
-def shifted_call(context: Context, g: Geometry, x: Array, weight: Array, y: Array) -> BoundCall:
+def shifted_call(context: Context, g: ConvolutionGeometry, x: Array, weight: Array, y: Array) -> BoundCall:
     """weight (groups, O/groups, C/groups * taps) @ runs (groups, C/groups * taps, length), for each image."""
     channels, outs = g.in_channels // g.groups, g.out_channels // g.groups
     depth = channels * g.taps

@@ -20,7 +20,7 @@ Taps = tuple[Array, Array]
 
 
 @dataclass(frozen=True, slots=True)
-class Resize:
+class ResizedAxis:
     """One axis: from `size` samples to `count`. `factor` overrides their ratio as the scale."""
 
     size: int
@@ -48,28 +48,28 @@ class Resize:
 # ---- nearest ----------------------------------------------------------------------------------------
 
 
-def nearest(r: Resize) -> Array:
+def nearest(r: ResizedAxis) -> Array:
     """The input place of each output: below its left edge."""
     return _places(np.arange(r.count, dtype=FLOAT32) * r.step(FLOAT32), r)
 
 
-def nearest_of_image(r: Resize) -> Array:
+def nearest_of_image(r: ResizedAxis) -> Array:
     """As `nearest`, but that an image of the same size, or twice as large, is one whatever the factor."""
     return nearest(replace(r, factor=None) if r.count in (r.size, 2 * r.size) else r)
 
 
-def nearest_exact(r: Resize) -> Array:
+def nearest_exact(r: ResizedAxis) -> Array:
     """The input place of each output: below its middle. Rounded once, as processors multiply and add."""
     middles = (np.arange(r.count) + 0.5) * np.float64(r.step(FLOAT32)) - 0.5
     return _places(middles.astype(FLOAT32) + FLOAT32.type(0.5), r)
 
 
-def nearest_exact_of_image(r: Resize) -> Array:
+def nearest_exact_of_image(r: ResizedAxis) -> Array:
     """As `nearest_exact`, of which torch's kernel of images rounds the product alone."""
     return _places((np.arange(r.count, dtype=FLOAT32) + FLOAT32.type(0.5)) * r.step(FLOAT32), r)
 
 
-def _places(at: Array, r: Resize) -> Array:
+def _places(at: Array, r: ResizedAxis) -> Array:
     places: Array = np.minimum(np.floor(at).astype(np.int64), r.size - 1)
     return places
 
@@ -77,12 +77,12 @@ def _places(at: Array, r: Resize) -> Array:
 # ---- interpolation ----------------------------------------------------------------------------------
 
 
-def copied_if_as_large(r: Resize) -> Resize:
+def copied_if_as_large(r: ResizedAxis) -> ResizedAxis:
     """Without a factor that contradicts equal sizes: torch copies then, but for `cubic_taps`."""
     return replace(r, factor=None) if r.count == r.size else r
 
 
-def linear_taps(r: Resize, dtype: DType) -> Taps:
+def linear_taps(r: ResizedAxis, dtype: DType) -> Taps:
     r = copied_if_as_large(r)
     at = np.maximum(r.centers(dtype), 0)
     first = np.minimum(at.astype(np.int64), r.size - 1)
@@ -91,7 +91,7 @@ def linear_taps(r: Resize, dtype: DType) -> Taps:
     return np.stack((first, second)), np.stack((1 - weight, weight))
 
 
-def cubic_taps(r: Resize, dtype: DType) -> Taps:
+def cubic_taps(r: ResizedAxis, dtype: DType) -> Taps:
     at = r.centers(dtype)
     first = np.floor(at)
     weights = np.stack(cubic_weights((at - first).astype(dtype)))
@@ -128,7 +128,7 @@ CUBIC = Filter(2, lambda d: keys_cubic(d, -0.5))
 LANCZOS = Filter(3, lambda d: np.where(d < 3, np.sinc(d) * np.sinc(d / 3), 0))
 
 
-def antialiased_taps(filter: Filter, r: Resize, dtype: DType) -> Taps:
+def antialiased_taps(filter: Filter, r: ResizedAxis, dtype: DType) -> Taps:
     """Where the image shrinks, the filter is widened by as much."""
     r = copied_if_as_large(r)
     step = r.step(dtype)

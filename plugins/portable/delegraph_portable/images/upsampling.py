@@ -28,7 +28,7 @@ from .interpolation import (
     CUBIC,
     LANCZOS,
     TRIANGLE,
-    Resize,
+    ResizedAxis,
     Taps,
     antialiased_taps,
     cubic_taps,
@@ -40,7 +40,7 @@ from .interpolation import (
 )
 
 Factors = Sequence[float | None]
-TapsOf = Callable[[Resize, DType], Taps]
+TapsOf = Callable[[ResizedAxis, DType], Taps]
 Finish = Callable[[Array], None]
 
 
@@ -70,7 +70,7 @@ def _requested_size(
 
 
 def _nearest_call(
-    places_of: Callable[[Resize], Array],
+    places_of: Callable[[ResizedAxis], Array],
     context: Context,
     input: Array,
     output_size: Sequence[int],
@@ -79,13 +79,13 @@ def _nearest_call(
 ) -> BoundCall:
     size = _output_size(len(factors), input, output_size)
     out = prepare_out(context, out, input.dtype, (*input.shape[:2], *size))
-    resizes = map(Resize, input.shape[2:], size, factors)
+    resizes = map(ResizedAxis, input.shape[2:], size, factors)
     places = trailing(np.ix_(*map(places_of, resizes)))
     return lambda: np.copyto(out, input[places], casting="unsafe")
 
 
 def _upsample_nearest(
-    places_of: Callable[[Resize], Array],
+    places_of: Callable[[ResizedAxis], Array],
     context: Context,
     self: Array,
     output_size: Sequence[int],
@@ -125,7 +125,7 @@ def _interpolation_call(
     check_same_dtype(out, "out", input, "input")
     out = context.resize(out, (*input.shape[:2], *size))
     compute = compute_type(float_type(input.dtype))
-    resizes = [Resize(*axis, align_corners) for axis in zip(input.shape[2:], size, factors, strict=True)]
+    resizes = [ResizedAxis(*axis, align_corners) for axis in zip(input.shape[2:], size, factors, strict=True)]
     if input.dtype == np.uint8 and taps_of in _ANTIALIASED.values():
         fixed = [_fixed(taps_of(resize, FLOAT64)) for resize in resizes]
         return function_call(context, partial(_weigh_all, fixed), (input,), out, INT64)

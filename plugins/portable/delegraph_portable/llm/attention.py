@@ -128,7 +128,7 @@ def custom_quantized_sdpa(
 
 
 @dataclass(frozen=True, slots=True)
-class _Attention:
+class _CachedAttention:
     """So many `places` of the cache are seen; if it is `is_causal`, row i does not see those behind `start_pos + i`."""
 
     places: int
@@ -166,7 +166,7 @@ def _attention(
     dropout: float,
     is_causal: bool,
     scale: float | None,
-) -> _Attention:
+) -> _CachedAttention:
     if len(query) != 4:
         raise InvalidArgument(f"argument 'query' has {len(query)} dims, not 4")
     batch, rows, heads, size = query
@@ -183,4 +183,4 @@ def _attention(
     if mask is not None:
         check_shape(mask, (rows, length), "attn_mask")
     seen = length if mask is not None else places(key, start_pos, rows).stop
-    return _Attention(seen, start_pos, groups, 1 / math.sqrt(size) if scale is None else scale, is_causal, mask)
+    return _CachedAttention(seen, start_pos, groups, 1 / math.sqrt(size) if scale is None else scale, is_causal, mask)

@@ -27,7 +27,7 @@ _ATTENTION_MASK, _PADDING_MASK, _FULL_MASK = range(3)
 
 
 @dataclass(frozen=True, slots=True)
-class _Attention:
+class _ProjectedAttention:
     """The weights, and the mask in a shape that broadcasts to (N, heads, T, T); it is True where nothing is seen."""
 
     heads: int
@@ -70,7 +70,7 @@ def _attention(
     mask: Array | None,
     mask_type: int | None,
     name: str,
-) -> _Attention:
+) -> _ProjectedAttention:
     check_rank(query, (3,), name)
     check_floating(query, name)
     n, t, d = query.shape
@@ -85,7 +85,7 @@ def _attention(
         check_same_dtype(array, what, query, name)
         check_shape(array, shape, what)
     spread = None if mask is None else _spread_mask(mask, mask_type, (n, heads, t, t))
-    return _Attention(heads, qkv_weight, qkv_bias, proj_weight, proj_bias, spread)
+    return _ProjectedAttention(heads, qkv_weight, qkv_bias, proj_weight, proj_bias, spread)
 
 
 def _spread_mask(mask: Array, mask_type: int | None, scores: Shape) -> Array:

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from delegraph_testkit.arrays import Array
-from delegraph_testkit.numerics.kinds import Kind
+from delegraph_testkit.numerics.kinds import Difference
 from delegraph_testkit.numerics.reference import Answers
 from delegraph_testkit.numerics.undefined import UnorderedTies
 
@@ -24,12 +24,12 @@ polynomials that are good to a few; of double precision a thousandth of a billio
 terms: of the largest result beside them."""
 
 
-_NOT_FINITE: Final = (Kind.NAN, Kind.INFINITY)
+_NOT_FINITE: Final = (Difference.NAN, Difference.INFINITY)
 
 
 def differences(
-    actual: Array, answers: Answers, position: int, elementwise: bool, known: Collection[Kind] = ()
-) -> Iterator[tuple[Kind, tuple[int, ...]]]:
+    actual: Array, answers: Answers, position: int, elementwise: bool, known: Collection[Difference] = ()
+) -> Iterator[tuple[Difference, tuple[int, ...]]]:
     """Each kind, of those that are not `known`, in which a result differs from all that is torch's, with the index of
     the first element that does.
 
@@ -40,10 +40,10 @@ def differences(
     """
     reference = answers.first[position]
     if actual.shape != reference.shape or actual.dtype != reference.dtype:
-        if Kind.FORM not in known:
-            yield Kind.FORM, ()
+        if Difference.FORM not in known:
+            yield Difference.FORM, ()
         return
-    kinds: dict[Kind, Array] = {}
+    kinds: dict[Difference, Array] = {}
     slack = partial(answers.slack, position)
     for results in answers:
         masks = _kinds(actual, results[position], slack, elementwise)
@@ -61,16 +61,16 @@ def differences(
     if answers.of_zeros is not None:
         of_zeros = answers.of_zeros[position]
         hangs_on_denormals = _any(_kinds(reference, of_zeros, slack, elementwise))
-        others = {kind: mask for kind, mask in kinds.items() if kind is not Kind.ZERO}
+        others = {kind: mask for kind, mask in kinds.items() if kind is not Difference.ZERO}
         kinds.update({kind: mask & ~hangs_on_denormals for kind, mask in others.items()})
         denormal = hangs_on_denormals & np.logical_or.reduce([np.zeros_like(hangs_on_denormals), *others.values()])
-        kinds[Kind.DENORMAL] = denormal | kinds.get(Kind.DENORMAL, denormal)
+        kinds[Difference.DENORMAL] = denormal | kinds.get(Difference.DENORMAL, denormal)
     for kind, mask in kinds.items():
         if mask.any() and kind not in known:
             yield kind, tuple(int(i) for i in np.argwhere(mask)[0])
 
 
-def _any(masks: Mapping[Kind, Array]) -> Array:
+def _any(masks: Mapping[Difference, Array]) -> Array:
     return np.asarray(np.logical_or.reduce(list(masks.values())))
 
 
@@ -78,10 +78,10 @@ def _finfo(dtype: Any) -> Any:
     return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
 
 
-def _kinds(actual: Array, expected: Array, slack: Slack, elementwise: bool) -> dict[Kind, Array]:
-    """Kind -> where a result differs in it."""
+def _kinds(actual: Array, expected: Array, slack: Slack, elementwise: bool) -> dict[Difference, Array]:
+    """Difference -> where a result differs in it."""
     if expected.dtype.kind in "biu":
-        return {Kind.INTEGER: actual != expected}
+        return {Difference.INTEGER: actual != expected}
     if expected.dtype.kind == "c":
         return _complex_kinds(actual, expected, slack, elementwise)
     name, info = expected.dtype.name, _finfo(expected.dtype)
@@ -103,15 +103,15 @@ def _kinds(actual: Array, expected: Array, slack: Slack, elementwise: bool) -> d
             off &= ~(np.abs(got - reference) <= allowed + more)
         zero = both & (got == 0) & (reference == 0) & (np.signbit(got) != np.signbit(reference))
     return {
-        Kind.NAN: nan,
-        Kind.INFINITY: infinite,
-        Kind.VALUE: off & ~small,
-        Kind.DENORMAL: off & small & (got != reference),
-        Kind.ZERO: zero,
+        Difference.NAN: nan,
+        Difference.INFINITY: infinite,
+        Difference.VALUE: off & ~small,
+        Difference.DENORMAL: off & small & (got != reference),
+        Difference.ZERO: zero,
     }
 
 
-def _complex_kinds(actual: Array, expected: Array, slack: Slack, elementwise: bool) -> dict[Kind, Array]:
+def _complex_kinds(actual: Array, expected: Array, slack: Slack, elementwise: bool) -> dict[Difference, Array]:
     """As numbers where both are finite, each part as near as rounding takes the whole; which part of one that is not is
     infinite or NaN, says no standard."""
     finite = np.isfinite(actual) & np.isfinite(expected)
@@ -124,7 +124,7 @@ def _complex_kinds(actual: Array, expected: Array, slack: Slack, elementwise: bo
         apart = np.hypot(got.real - reference.real, got.imag - reference.imag)
     near = whole + apart.astype(whole.dtype)
     kinds = _kinds(near, whole, slack, elementwise)
-    return {**kinds, Kind.NAN: np.isfinite(actual) != np.isfinite(expected)}
+    return {**kinds, Difference.NAN: np.isfinite(actual) != np.isfinite(expected)}
 
 
 def same_choice(

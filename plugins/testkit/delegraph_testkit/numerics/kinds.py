@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Kind"]
+__all__ = ["Difference"]
 
 
-class Kind(Enum):
+class Difference(Enum):
     """How a result differs. The first four are faults, for which there is no excuse; the rest may have a reason."""
 
     FAILED = "failed"
@@ -30,4 +30,4 @@ class Kind(Enum):
     @property
     def is_fault(self) -> bool:
         """Whether it is never just documented: it is computed another way, or declined."""
-        return self in (Kind.FAILED, Kind.FORM, Kind.INTEGER, Kind.NAN)
+        return self in (Difference.FAILED, Difference.FORM, Difference.INTEGER, Difference.NAN)

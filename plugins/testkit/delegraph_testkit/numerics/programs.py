@@ -22,9 +22,9 @@ from torch.utils import _pytree as pytree
 
 from delegraph_testkit.numerics.edges import dangerous_values, edge_numbers, edge_values
 from delegraph_testkit.numerics.undefined import defined, left
-from delegraph_testkit.operator_samples import OperatorCall, entries, samples_of
+from delegraph_testkit.operator_samples import OperatorModule, entries, samples_of
 
-__all__ = ["Program", "programs"]
+__all__ = ["EntryProgram", "programs"]
 
 Inputs: TypeAlias = tuple[Tensor, ...]
 
@@ -39,7 +39,7 @@ _LARGEST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class EntryProgram:
     """A module and its calls, all of the same shapes and dtypes. `elementwise`: an element of a result comes of the
     elements of the operands in its place."""
 
@@ -49,20 +49,20 @@ class Program:
     elementwise: bool = False
 
 
-def programs(entry: str, dtype: torch.dtype) -> Iterator[Program]:
+def programs(entry: str, dtype: torch.dtype) -> Iterator[EntryProgram]:
     """The programs of an entry, none that eager torch does not run."""
     info = entries()[entry]
     with warnings.catch_warnings(action="ignore"), torch.random.fork_rng(devices=()):
         for program in _PLANS.get(type(info).__name__, _of_samples)(entry, info, dtype):
             calls = [call for call in program.calls if _runs(program.module, call)]
             if calls:
-                yield Program(program.name, program.module.eval(), calls, program.elementwise)
+                yield EntryProgram(program.name, program.module.eval(), calls, program.elementwise)
 
 
 # ---- one operand ---------------------------------------------------------------------------------
 
 
-def _of_one(entry: str, info: Any, dtype: torch.dtype) -> Iterator[Program]:
+def _of_one(entry: str, info: Any, dtype: torch.dtype) -> Iterator[EntryProgram]:
     """Element by element, of one tensor."""
     edges, dangerous = edge_values(dtype), dangerous_values(dtype)
     for number, (_, sample) in enumerate(_variants(info, dtype)):
@@ -88,13 +88,13 @@ def _plain(info: Any, dtype: torch.dtype, sample: Any) -> Tensor:
 # ---- two operands --------------------------------------------------------------------------------
 
 
-def _of_two(entry: str, info: Any, dtype: torch.dtype) -> Iterator[Program]:
+def _of_two(entry: str, info: Any, dtype: torch.dtype) -> Iterator[EntryProgram]:
     """Element by element, of two tensors, or a tensor and a number."""
     edges, dangerous = edge_values(dtype), dangerous_values(dtype)
     for number, (_, sample) in enumerate(_variants(info, dtype)):
         module = _module(info, sample)
         if _keeps_content(entry, sample):
-            yield Program(f"sample {number}", module, [_tensors(sample)])
+            yield EntryProgram(f"sample {number}", module, [_tensors(sample)])
             continue
         pairs = torch.cartesian_prod(edges, edges).unbind(1) if len(edges) > 1 else (edges, edges)
         flat = (pairs[0].contiguous(), pairs[1].contiguous())
@@ -108,7 +108,7 @@ def _of_two(entry: str, info: Any, dtype: torch.dtype) -> Iterator[Program]:
         yield from _with_numbers(entry, info, dtype, sample)
 
 
-def _with_numbers(entry: str, info: Any, dtype: torch.dtype, sample: Any) -> Iterator[Program]:
+def _with_numbers(entry: str, info: Any, dtype: torch.dtype, sample: Any) -> Iterator[EntryProgram]:
     """A tensor of edges beside each number, as many results of one program."""
     edges = edge_values(dtype)
     for name, allowed, first in [
@@ -125,7 +125,7 @@ def _with_numbers(entry: str, info: Any, dtype: torch.dtype, sample: Any) -> Ite
                 modules.append(module)
                 tensors.append(operands[first])
         if modules:
-            yield Program(name, _SideBySide(modules), [tuple(tensors)], True)
+            yield EntryProgram(name, _SideBySide(modules), [tuple(tensors)], True)
 
 
 def _holds(dtype: torch.dtype, number: bool | int | float) -> bool:
@@ -165,7 +165,7 @@ class _SideBySide(nn.Module):
 # ---- whatever shapes samples have ----------------------------------------------------------------
 
 
-def _of_samples(entry: str, info: Any, dtype: torch.dtype) -> Iterator[Program]:
+def _of_samples(entry: str, info: Any, dtype: torch.dtype) -> Iterator[EntryProgram]:
     """Tensors in the shapes of the samples, with other content where it is no place or size."""
     for number, (index, sample) in enumerate(_variants(info, dtype)):
         yield _of_sample(entry, f"sample {number}", info, sample, _data(entry, info, dtype, index, sample))
@@ -177,7 +177,7 @@ def _of_samples(entry: str, info: Any, dtype: torch.dtype) -> Iterator[Program]:
                 break
 
 
-def _reduction(entry: str, info: Any, dtype: torch.dtype) -> Iterator[Program]:
+def _reduction(entry: str, info: Any, dtype: torch.dtype) -> Iterator[EntryProgram]:
     """As samples have it, and along rows that are long."""
     yield from _of_samples(entry, info, dtype)
     for dim in (0, 1):
@@ -186,11 +186,11 @@ def _reduction(entry: str, info: Any, dtype: torch.dtype) -> Iterator[Program]:
             return
         plain = _cycled(torch.cat([s.input.reshape(-1) for s in _samples(info, dtype)][:12]), 3 * LONG)
         rows = plain.view(3, LONG) if dim else plain.view(3, LONG).t().contiguous()
-        module = OperatorCall(info.op, *_flattened(rows, (), {**sample.kwargs, "dim": dim})[::-1])
-        yield Program(f"long rows {dim}", module, list(_changed((rows,), (0,))))
+        module = OperatorModule(info.op, *_flattened(rows, (), {**sample.kwargs, "dim": dim})[::-1])
+        yield EntryProgram(f"long rows {dim}", module, list(_changed((rows,), (0,))))
 
 
-_PLANS: Final[dict[str, Callable[[str, Any, torch.dtype], Iterator[Program]]]] = {
+_PLANS: Final[dict[str, Callable[[str, Any, torch.dtype], Iterator[EntryProgram]]]] = {
     "UnaryUfuncInfo": _of_one,
     "BinaryUfuncInfo": _of_two,
     "ReductionOpInfo": _reduction,
@@ -198,8 +198,8 @@ _PLANS: Final[dict[str, Callable[[str, Any, torch.dtype], Iterator[Program]]]] =
 """The database's own classes of operators -> how theirs are called."""
 
 
-def _of_sample(entry: str, name: str, info: Any, sample: Any, data: Sequence[int]) -> Program:
-    return Program(name, _module(info, sample), list(_changed(_tensors(sample), data)))
+def _of_sample(entry: str, name: str, info: Any, sample: Any, data: Sequence[int]) -> EntryProgram:
+    return EntryProgram(name, _module(info, sample), list(_changed(_tensors(sample), data)))
 
 
 def _changed(tensors: Inputs, data: Sequence[int]) -> Iterator[Inputs]:
@@ -303,16 +303,16 @@ def _flattened(first: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     return pytree.tree_flatten(((first, *args), kwargs))
 
 
-def _module(info: Any, sample: Any) -> OperatorCall:
+def _module(info: Any, sample: Any) -> OperatorModule:
     leaves, structure = _flattened(sample.input, sample.args, sample.kwargs)
-    return OperatorCall(info.op, structure, leaves)
+    return OperatorModule(info.op, structure, leaves)
 
 
 # ---- content -------------------------------------------------------------------------------------
 
 
-def _elementwise(entry: str, name: str, module: nn.Module, calls: Iterable[Sequence[Tensor]]) -> Program:
-    return Program(name, module, [tuple(defined(entry, call)) for call in calls], True)
+def _elementwise(entry: str, name: str, module: nn.Module, calls: Iterable[Sequence[Tensor]]) -> EntryProgram:
+    return EntryProgram(name, module, [tuple(defined(entry, call)) for call in calls], True)
 
 
 def _cycled(values: Tensor, count: int) -> Tensor:

@@ -21,8 +21,8 @@ from delegraph_testkit.arrays import Array
 from delegraph_testkit.lowering import asked_for, facts_of, kernel_facts, lowered_onto, quantized, to_array
 from delegraph_testkit.models import Example
 from delegraph_testkit.numerics.differences import differences, same_choice
-from delegraph_testkit.numerics.kinds import Kind as Difference
-from delegraph_testkit.numerics.programs import Program, programs
+from delegraph_testkit.numerics.kinds import Difference
+from delegraph_testkit.numerics.programs import EntryProgram, programs
 from delegraph_testkit.numerics.reference import Answers, QuantizedWays, Ways
 from delegraph_testkit.numerics.undefined import OPEN, TIES, not_compared
 from delegraph_testkit.opaque import kernel_order
@@ -73,7 +73,7 @@ def _unsupported(entry: str, dtype: str) -> str:
     return "" if supported else "torch has no kernel for it"
 
 
-def _sweep_program(subjects: Sequence[Subject], cells: Mapping[str, Cell], entry: str, program: Program) -> None:
+def _sweep_program(subjects: Sequence[Subject], cells: Mapping[str, Cell], entry: str, program: EntryProgram) -> None:
     exported = _exported(program)
     if isinstance(exported, str):
         for cell in cells.values():
@@ -85,10 +85,10 @@ def _sweep_program(subjects: Sequence[Subject], cells: Mapping[str, Cell], entry
         if subject.claims.quantizer:
             _sweep_quantized(subject, cells[subject.name], entry, program)
         else:
-            _Run(subject, cells[subject.name], entry, program).check(exported, expected)
+            _EntryRun(subject, cells[subject.name], entry, program).check(exported, expected)
 
 
-def _sweep_quantized(subject: Subject, cell: Cell, entry: str, program: Program) -> None:
+def _sweep_quantized(subject: Subject, cell: Cell, entry: str, program: EntryProgram) -> None:
     """The program as it comes to a device that computes in integers, quantized on numbers that such have place for.
     Calls with NaN, which no integer is, are left out."""
     calls = [call for call in program.calls if not any(tensor.isnan().any() for tensor in call)]
@@ -102,11 +102,11 @@ def _sweep_quantized(subject: Subject, cell: Cell, entry: str, program: Program)
         cell.declined.append(f"it is not quantized: {error}")
         return
     ways = QuantizedWays(program.module, programs["forward"], ordinary)
-    run = _Run(subject, cell, entry, replace(program, calls=calls))
+    run = _EntryRun(subject, cell, entry, replace(program, calls=calls))
     run.check(programs["forward"], [Answers(ways, call) for call in calls])
 
 
-def _exported(program: Program) -> ExportedProgram | str:
+def _exported(program: EntryProgram) -> ExportedProgram | str:
     """The program exported, or why there is nothing to lower or to compare."""
     try:
         with torch.no_grad():
@@ -120,13 +120,13 @@ def _exported(program: Program) -> ExportedProgram | str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _EntryRun:
     """A program of an entry on one subject."""
 
     subject: Subject
     cell: Cell
     entry: str
-    program: Program
+    program: EntryProgram
 
     def check(self, exported: ExportedProgram, expected: Sequence[Answers]) -> None:
         """Lower the program, run every call of it, and note how the results differ."""

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor
 
-from delegraph_testkit.numerics.kinds import Kind
+from delegraph_testkit.numerics.kinds import Difference
 
 __all__ = ["LEFT", "NOT_COMPARED", "OPEN", "TIES", "UNDEFINED", "defined", "left", "not_compared"]
 
@@ -140,7 +140,7 @@ class Open:
     """Kinds in which results of entries, patterns of names, may differ."""
 
     entries: tuple[str, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[Difference, ...]
     reason: str
 
     def is_of(self, entry: str) -> bool:
@@ -155,36 +155,44 @@ OPEN: Final = (
             *("msort", "argsort", "topk", "kthvalue", "median", "nanmedian", "mode", "unique*", "cummax", "cummin"),
             *("nn.functional.hardtanh", "nn.functional.*max_pool*", "nn.functional.relu*"),
         ),
-        (Kind.ZERO,),
+        (Difference.ZERO,),
         "zeros of both signs are equal: which of equals is the larger, torch's loops decide as they are vectorised",
     ),
     Open(
         ("nn.functional.interpolate *linear", "nn.functional.interpolate bicubic", "*upsample_*", "*grid_sample*"),
-        (Kind.NAN, Kind.INFINITY, Kind.ZERO),
+        (Difference.NAN, Difference.INFINITY, Difference.ZERO),
         "whether a neighbour whose weight is 0 counts: torch's kernels and its decompositions differ",
     ),
     Open(
         ("*var_mean*", "*std_mean*"),
-        (Kind.NAN,),
+        (Difference.NAN,),
         "the mean of infinities is NaN in torch's kernels, and infinite in its references",
     ),
     Open(
         ("nn.functional.group_norm", "native_group_norm", "nn.functional.*batch_norm*", "nn.functional.instance_norm"),
-        (Kind.NAN, Kind.INFINITY),
+        (Difference.NAN, Difference.INFINITY),
         "a mean is subtracted before it is scaled by an infinite weight, or afterwards",
     ),
     Open(
         ("stft", "istft", "fft.*"),
-        (Kind.NAN, Kind.INFINITY, Kind.ZERO),
+        (Difference.NAN, Difference.INFINITY, Difference.ZERO),
         "which terms of a Fourier transform are multiplied at all depends on its factors",
     ),
-    Open(("special.xlog1py",), (Kind.ZERO,), "torch's kernel gives a product of zeros a sign, its decomposition none"),
+    Open(
+        ("special.xlog1py",),
+        (Difference.ZERO,),
+        "torch's kernel gives a product of zeros a sign, its decomposition none",
+    ),
     Open(
         ("special.zeta", "polygamma *", "special.polygamma *"),
-        (Kind.NAN,),
+        (Difference.NAN,),
         "terms that all are 0 torch divides by their sum",
     ),
-    Open(("mode", "unique"), (Kind.NAN, Kind.INTEGER, Kind.FORM), "torch sorts by comparisons, which NaN breaks"),
+    Open(
+        ("mode", "unique"),
+        (Difference.NAN, Difference.INTEGER, Difference.FORM),
+        "torch sorts by comparisons, which NaN breaks",
+    ),
 )
 """Which of several results torch gives hangs on what it does not promise."""
 

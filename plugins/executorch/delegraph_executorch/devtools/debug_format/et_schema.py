@@ -61,13 +61,13 @@ class FXOperatorGraph(OperatorGraph):
     ) -> FXOperatorGraph:
         """The graph of `model`; with `enable_module_hierarchy` its calls in groups, by module."""
         kept = [key for key in _KEPT if not (skip_stack_trace and key == "stack_trace")]
-        return _Reader(kept, enable_module_hierarchy).graph(model.graph)
+        return _GraphReader(kept, enable_module_hierarchy).graph(model.graph)
 
 
 _KEPT = ("debug_handle", "stack_trace", "nn_module_stack")
 
 
-class _Reader:
+class _GraphReader:
     def __init__(self, kept: list[str], by_module: bool) -> None:
         self.kept = kept
         self.by_module = by_module

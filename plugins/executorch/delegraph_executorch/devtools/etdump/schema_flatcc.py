@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from delegraph.program.etdump import (
@@ -25,6 +24,7 @@ from delegraph.program.etdump import (
 )
 from delegraph.program.etdump import ETDump as ETDumpFlatCC
 from delegraph.program.schema import ScalarType
+from delegraph_executorch.exir.schema import ContainerMetadata
 
 __all__ = [
     "PROFILE_EVENT_ENUM",
@@ -48,14 +48,6 @@ __all__ = [
     "Value",
     "ValueType",
 ]
-
-
-@dataclass
-class ContainerMetadata:
-    """The structure of a method's arguments and result; no ETDump holds it."""
-
-    encoded_inp_str: str
-    encoded_out_str: str
 
 
 class PROFILE_EVENT_ENUM(Enum):

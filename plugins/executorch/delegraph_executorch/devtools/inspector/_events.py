@@ -398,7 +398,7 @@ def _shortened(op_types: list[str]) -> Any:
 
 
 @dataclass
-class _Group:
+class _RunGroup:
     """Runs of one kind: their events by signature, and what the program gave."""
 
     events: dict[EventSignature, list[InstructionEvent]] = field(default_factory=dict)
@@ -503,8 +503,8 @@ class EventBlock:
                 event.debug_handles = _handles_in_delegate(delegate.get("delegate_map") or {}, identifier)
 
 
-def _grouped(etdump: ETDumpFlatCC, output_buffer: bytes | None) -> dict[RunSignature, _Group]:
-    groups: dict[RunSignature, _Group] = {}
+def _grouped(etdump: ETDumpFlatCC, output_buffer: bytes | None) -> dict[RunSignature, _RunGroup]:
+    groups: dict[RunSignature, _RunGroup] = {}
     for run in etdump.run_data:
         if run.events is None:
             continue
@@ -515,7 +515,7 @@ def _grouped(etdump: ETDumpFlatCC, output_buffer: bytes | None) -> dict[RunSigna
             for signature, event in EventSignature.gen_from_instruction_event(found)
         }
         signature = RunSignature(run.name, tuple(by_signature), run.bundled_input_index, recorded_method(run.events))
-        group = groups.setdefault(signature, _Group())
+        group = groups.setdefault(signature, _RunGroup())
         for key, event in by_signature.items():
             group.events.setdefault(key, []).append(event)
         outputs = EventBlock._collect_run_outputs(run.events, output_buffer)

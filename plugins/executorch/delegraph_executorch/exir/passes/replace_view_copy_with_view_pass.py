@@ -6,7 +6,6 @@ Delegraph's lowering elides views by itself; this is for code that goes through 
 from __future__ import annotations
 
 from copy import copy
-from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -14,6 +13,7 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from delegraph.aot import graph_modules
 from delegraph_executorch.exir import memory
+from delegraph_executorch.exir.passes.normalize_view_copy_base_pass import _is_view_copy
 from delegraph_executorch.exir.tensor import (
     TensorSpec,
     contiguous_stride_from_shape,
@@ -46,10 +46,6 @@ class ReplaceViewCopyWithViewPass(PassBase):
                 assert not (_is_replaceable(node) and _is_view_copy(node.args[0])), (
                     f"{node.name} is a view of a view: run NormalizeViewCopyBasePass before"
                 )
-
-
-def _is_view_copy(node: Any) -> bool:
-    return isinstance(node, Node) and node.target == torch.ops.aten.view_copy.default
 
 
 def _is_replaceable(node: Node) -> bool:

@@ -85,8 +85,8 @@ class EdgeProgramManager(aot.EdgeProgramManager):
         return cls._of(manager._lowering)
 
     @property
-    def _edge_programs(self) -> _EdgePrograms:
-        return _EdgePrograms(self)
+    def _edge_programs(self) -> _ManagersPrograms:
+        return _ManagersPrograms(self)
 
     @property
     def _named_data_store(self) -> NamedDataStore:
@@ -153,7 +153,7 @@ class EdgeProgramManager(aot.EdgeProgramManager):
                 )
 
 
-class _EdgePrograms(MutableMapping[str, ExportedProgram]):
+class _ManagersPrograms(MutableMapping[str, ExportedProgram]):
     """The programs of a manager; one that is put in the place of another is the manager's from then on."""
 
     def __init__(self, manager: EdgeProgramManager) -> None:
