@@ -71,6 +71,7 @@ class RecordCodec:
         if layout.name in self._conversions:
             make = self._conversions[layout.name][1]
             return lambda reader, position: make(*reader.table(layout, position))
+        # What a table is to become is found out once, here: a program may have a million of them.
         if record is not None:
             return self._record_decoder(layout, record)
         if layout.kinds[-1].form == "union":
@@ -83,7 +84,7 @@ class RecordCodec:
 
     def _record_decoder(self, layout: TableLayout, record: type[Any]) -> Decode:
         parts = fields(record)
-        if not parts:
+        if not parts:  # its type says all, so that one instance will do
             instance = record()
             return lambda reader, position: instance
         order = [_index(layout, field) for field in parts]
@@ -119,6 +120,7 @@ class RecordCodec:
         if kind.form == "number":
             return _enum_reader(self._enum(kind, field))
         read = self._reference_reader(kind, field)
+        # A vector or text that is not there reads as empty; a table, or an optional field, is told apart from that.
         absent = _absent(layout, index, field)
         if absent is None:
             return lambda reader, at, position: read(reader, at)
@@ -126,6 +128,7 @@ class RecordCodec:
 
     def _reference_reader(self, kind: FieldKind, field: Field[object] | None) -> _ReadReference:
         """The function that reads what a reference refers to; of None "" or nothing, but for a table."""
+        # Annotations are texts, as the records' modules import them from the future.
         annotation = "tuple" if field is None else str(field.type)
         collect: Callable[[Iterable[object]], Sequence[object]] = tuple if annotation.startswith("tuple") else list
         (of, *_) = kind.of or ("",)
@@ -181,6 +184,7 @@ class RecordCodec:
         by_index = {_index(layout, field): field for field in fields(record)}
         if not by_index:
             return lambda value: (layout, ())
+        # One call gets all fields; of a single one it gives the field itself, and no tuple.
         get = attrgetter(*(by_index[index].name for index in range(len(layout.names))))
         writes = [
             (index, write)

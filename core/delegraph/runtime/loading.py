@@ -104,6 +104,7 @@ def load_plan(
     Raises what `Program.load_method` raises.
     """
     with _traced(choices.event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
+        # Memory comes first: a file that asks for too much is refused before a backend does any work for it.
         memory = _memory(program, plan, choices)
         delegates = _delegates(program, plan, choices, None if like is None else like.delegates)
         try:
@@ -146,6 +147,7 @@ def _delegates(
             plan.name, program.named_data, runtime_specs, tracer, environment.platform, mutable_buffer
         )
 
+    # A handle that was made with other options, or reports to another tracer, is not what this caller asked for.
     alike = like is not None and (like.options, like.event_tracer) == (options, tracer)
     delegates, destroy = load_delegates(
         plan,

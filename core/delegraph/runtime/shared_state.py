@@ -42,6 +42,7 @@ class SharedState:
         self.memory_id = 0 if shared is None else shared.memory_id
         self.alone = Exclusive(f"one of the methods {', '.join(sorted(self.methods))}, which share their state,", _OWN)
         plans = [program.plan(name) for name in sorted(self.methods)] if self.memory_id else []
+        # A buffer has one place in all methods, and the method with the farthest says where the memory ends.
         size = max((size_of_memory(plan, self.memory_id) for plan in plans), default=0)
         self.memory = allocate(program.environment.platform, size) if size else np.empty(0, np.uint8)
         self.buffers: dict[str, StateBuffer] = {}
@@ -53,6 +54,7 @@ class SharedState:
     def _plan(self, record: Tensor, sources: TensorSources) -> None:
         name = buffer_name(record, self)
         known = self.buffers.get(name)
+        # Methods name the same place, and the value that it has at first may stand beside one of them alone.
         if known is None or (known.initial is None and is_stored(record)):
             self.buffers[name] = planned_buffer(record, self.memory, sources)
             self.buffers[name].reset()

@@ -122,9 +122,11 @@ class State(Mapping[str, NDArray[Any]]):
 
         Raises `InvalidArgument` if its names are others, or a shape, and `InvalidType` if a dtype is.
         """
+        # Another session's state is copied while that session stands still, before this one is touched.
         if isinstance(saved, State):
             saved = saved.copy()
         self._check_names(saved)
+        # All are checked before the first is set: a state that does not fit changes nothing.
         arrays = [(buffer, _fitting(name, buffer, saved[name])) for name, buffer in self.buffers.items()]
 
         def set_all() -> None:
@@ -170,6 +172,7 @@ class State(Mapping[str, NDArray[Any]]):
     def _alone(self, action: Callable[[], Result]) -> Result:
         if not self.buffers:
             raise NoSuchBuffer(f"there is no state: {_NONE}")
+        # One inside the other: it happens while none of the methods runs, or not at all.
         for alone in self.guards:
             action = partial(Guard(alone).around, action)
         return action()
@@ -184,6 +187,7 @@ def joined_state(states: Mapping[str, State]) -> State:
     for method_name, state in states.items():
         for name, buffer in state.buffers.items():
             owners.setdefault(name, {}).setdefault(id(buffer), (method_name, buffer))
+    # Methods that share a buffer have one object, by which it is counted once.
     joined = {
         name if len(owning) == 1 else f"{method_name}/{name}": buffer
         for name, owning in owners.items()

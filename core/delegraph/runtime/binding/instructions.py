@@ -47,6 +47,7 @@ def replaced_values(plan: ExecutionPlan) -> Iterator[int]:
     """The values that some instruction replaces by another object: results of scalar operators, moves and views."""
     for _, instruction in instructions(plan):
         if isinstance(instruction, MoveCall):
+            # A tensor is moved by copying its elements (`Binder.move`): its array stays.
             if not isinstance(plan.values[instruction.move_to], Tensor):
                 yield instruction.move_to
         elif isinstance(instruction, KernelCall) and instruction.args:
@@ -134,7 +135,7 @@ class Binder:
     def kernel(self, call: KernelCall) -> BoundCall:
         kernel = self.kernels[self.op_names[call.op_index], kernel_key(call.args, self.records)]
         args, result = split_arguments(call.args, self.records)
-        if result is not None:
+        if result is not None:  # a scalar, which has no memory to be written into: the kernel returns it
             return self.storing(partial(kernel.function, self.context), args, result)
         if not self.values.fixed(args):
             return self.gathering(partial(kernel.function, self.context), args)
@@ -293,6 +294,7 @@ def bind_blocks(plan: ExecutionPlan, binder: Binder, finish: Finish, fault_of: F
                     calls.append(finish(binder.bind(instruction), chain, index))
             except Exception as error:
                 raise fault_of(chain, index, error) from error
+            # Instructions run one after the other, so that the next may use the same scratch memory.
             binder.context.end_binding()
         blocks += _cut(chain, record, calls, conditions, len(blocks))
     return tuple(blocks)
@@ -314,6 +316,7 @@ def _cut(
     number = {start: first + position for position, start in enumerate([*starts, end])}
     for start, stop in pairwise([*starts, end]):
         condition = conditions.get(stop - 1)
+        # The jump is the block's condition, and none of its calls.
         last = stop if condition is None else stop - 1
         if_false = number[stop if condition is None else destinations[stop - 1]]
         yield Block(chain, start, tuple(calls[start:last]), number[stop], if_false, condition)

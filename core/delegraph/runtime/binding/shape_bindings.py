@@ -118,6 +118,7 @@ class ShapeBindings:
         arrays = [(tensor, tensor.array) for tensor in settled.settled_tensors()]
         scalars = [(index, settled.slots[index]) for index in settled.settled_scalars()]
         lists = [(items, list(items)) for items in settled.settled_lists()]
+        # Any binder cuts the same chains into the same blocks, so that a position means the same here as in `visited`.
         blocks = tuple(
             block if position in visited or not block.calls else replace(block, calls=(_go_on_dynamically,))
             for position, block in enumerate(self._bind(self._binder(settled)))

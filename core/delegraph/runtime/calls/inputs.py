@@ -62,6 +62,7 @@ def borrowing_setter(
         if not (array.flags.aligned and lies_as(array, tensor)):
             _put_home(values, group, array)
             return
+        # By the plan nothing writes there (`borrowing.Uses`); a kernel that does it all the same meets an error.
         shown = array.view()
         shown.flags.writeable = False
         values.place(tensor, shown)
@@ -116,6 +117,7 @@ def _tensor_setter(values: ValueTable, index: int, check: Callable[[object], Arr
 
 def _put_home(values: ValueTable, group: Sequence[int], array: Array) -> None:
     """Copy an array to where the program has the tensor `group[0]`; the rest of the group shows it."""
+    # An earlier call may have borrowed: until they are back, the slots show that caller's array.
     give_back(values, group)
     np.copyto(values.resize(values.slots[group[0]], array.shape), array)
 
@@ -142,12 +144,14 @@ def tensor_check(record: Tensor, known: Dims | None = None) -> Callable[[object]
 
     def check(value: object) -> Array:
         array = value if type(value) is np.ndarray or _is_on(value, device) else _array(value, record, dims)
+        # The same numbers in the other order of bytes: `np.load` gives such arrays of files from elsewhere.
         if array.dtype != dtype and array.dtype.newbyteorder("=") == dtype:
             array = array.astype(dtype)
         if array.dtype != dtype:
             raise InvalidType(
                 f"expected {expected_text(record, dims)}, got dtype {array.dtype}; pass array.astype('{dtype}')"
             )
+        # A look-up in a set instead of a comparison per dim: most calls have shapes that passed before.
         if array.shape not in allowed:
             if fault := shape_fault(array.shape, dims):
                 raise InvalidArgument(f"expected {expected_text(record, dims)}, got shape {list(array.shape)}: {fault}")

@@ -59,6 +59,7 @@ class Outputs:
         for tensor in self._unplanned:
             target = target_of.get(tensor.index)
             if target is not None and not tensor.resizable and _can_be(target, tensor):
+                # A view: the table knows a tensor by its array, and the caller may pass the same one elsewhere, too.
                 self._values.place(tensor, target.view())
                 self._direct.add(tensor.index)
             else:
@@ -70,9 +71,10 @@ class Outputs:
                 self._move(tensors, target.transpose(tensor.dim_order))
                 self._direct.add(index)
             elif own and target is None:
+                # Written there at once, and handed over: a copy behind the run would cost as much again.
                 self._move(tensors, np.empty(tensor.nbytes, np.uint8))
                 self._handed_over.append(tensor)
-            else:
+            else:  # a target that lies otherwise gets a copy, and who wants views sees the planned place
                 give_back(self._values, group)
 
     def _move(self, tensors: Iterable[tuple[MovingTensor, int]], memory: Array) -> None:
@@ -101,6 +103,7 @@ class Outputs:
         if own and self._fixed is not None:
             return [copy() for copy in self._copies]
         slots = self._values.slots
+        # By index, so that an output that is listed twice is one array here as it is one tensor in the model.
         values = {index: slots[index] for index in self._indices}
         if own:
             own_memory = {id(tensor.array) for tensor in self._handed_over}

@@ -66,7 +66,7 @@ def run(
         block = blocks[position]
         if visited is not None:
             visited.add(position)
-        left -= len(block.calls) + 1
+        left -= len(block.calls) + 1  # the jump counts, too: a loop of jumps alone is endless as well
         try:
             run_block(block, fault_of, stop, call_index)
         except ShapesChanged as changed:
@@ -80,6 +80,7 @@ def run(
             target = block.if_true if block.condition() else block.if_false
         except Exception as error:
             raise fault_of(block.chain, block.start + len(block.calls), error) from error
+        # Without a jump back a run ends by itself, so nothing else has to be watched here.
         if target <= position:
             _check_loop(block, left, limits, stop, fault_of)
         position = target
@@ -89,6 +90,7 @@ def run_block(block: Block, fault_of: FaultOf, stop: Stop, call_index: int = 0) 
     """Run the calls of `block` from `call_index` on: all of a program without jumps. Raises as `run`."""
     calls = stop.calls = iter(block.calls[call_index:])
     try:
+        # A stop that came before this iterator was there moved an older one: it shows by its fault alone.
         if stop.fault is None:
             for call in calls:
                 call()
@@ -99,6 +101,7 @@ def run_block(block: Block, fault_of: FaultOf, stop: Stop, call_index: int = 0) 
             error.call = failed + error.done
             raise
         raise fault_of(block.chain, block.start + failed, stop.fault or error) from error
+    # The iterator was moved to its end, so that the place is known by how many calls were left out.
     if stop.fault is not None:
         raise fault_of(block.chain, max(block.start, _last(block) - stop.remaining), stop.fault)
 

@@ -96,6 +96,7 @@ def find_lent(plan: ExecutionPlan, borrowing: Borrowing, uses: Callable[[], Uses
     by_all = borrowing.inputs == "borrow"
     inputs = _planned(plan, plan.inputs, 1 if by_all else BORROWED_FROM, dynamic=by_all)
     inputs = [] if borrowing.inputs == "copy" else inputs
+    # Outputs may leave their places whatever `borrowing` says: who owns the arrays is decided in each call.
     outputs = _planned(plan, plan.outputs, BORROWED_FROM, dynamic=False)
     if not inputs and not outputs:
         return Lent({}, {})
@@ -175,6 +176,7 @@ class Uses:
         if place is None or self._jumps or index in self._plan.inputs or attribute_name(self._tensor(index)):
             return None
         near = self._near(place)
+        # Two outputs in the same bytes, or one that is listed twice, would each want another array of the caller's.
         if [output for output in self._outputs() if output in near] != [index]:
             return None
         writers = [(number, value) for number, step in enumerate(self._steps) for value in step.writes if value in near]

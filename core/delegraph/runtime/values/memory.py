@@ -47,6 +47,7 @@ class MemoryAllocator:
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         """The next `nbytes`, at an address that is a multiple of 64. Raises `MemoryAllocationFailed`."""
+        # The address is what has to be aligned, and the caller's buffer may begin anywhere.
         start = self._used + -(self._address + self._used) % ALIGNMENT
         if start + nbytes > len(self._buffer):
             raise MemoryAllocationFailed(
@@ -102,10 +103,12 @@ def callers_buffers(callers: CallersBuffers, sizes: Sequence[int], shared: int =
         if memory_id == shared:
             raise InvalidArgument(f"memory_id {memory_id} is what methods share: its memory is that of a SharedState")
         buffers[memory_id] = _callers(memory_id, buffer, sizes[memory_id - 1])
+    # In the order of their addresses, two that overlap are neighbours, or one between them overlaps as well.
     spans = sorted((array.ctypes.data, array.ctypes.data + len(array), i) for i, array in buffers.items())
     for (_, end, lower), (start, _, upper) in pairwise(spans):
         if start < end:
             raise InvalidArgument(f"the buffers given for memory_id {lower} and {upper} overlap")
+    # Last of all: an error leaves the caller's memory as it was.
     for buffer in buffers.values():
         buffer[:] = 0
     return buffers
@@ -123,7 +126,7 @@ def _callers(memory_id: int, source: Buffer | NDArray[np.generic], needed: int) 
             f"memory_id {memory_id}: the buffer begins at address {buffer.ctypes.data:#x}, which is not a multiple of"
             f" {PLAN_ALIGNMENT}; tensors have to"
         )
-    return buffer[:needed]
+    return buffer[:needed]  # what lies behind stays the caller's
 
 
 def _ids(sizes: Sequence[int]) -> str:

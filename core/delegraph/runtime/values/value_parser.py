@@ -147,14 +147,17 @@ class _Parser:
         if record.allocation_info is not None:
             memory = self.sources.planned.buffers[record.allocation_info.memory_id - 1]
             offset = record.allocation_info.memory_offset
+            # In memory that methods share another method may have changed the content already.
             if record.allocation_info.memory_id != self.sources.kept:
                 self.initialise(record, memory, offset)
+            # One array for good, which calls can be bound to; all others are looked up in each run.
             if static and index not in self.written and index not in self.lent:
                 self.slots[index] = tensor_view(record, memory, offset)
             else:
                 self.add_moving(MovingTensor(index, record, memory, offset, moves=index in self.lent))
         elif is_stored(record):
             self.slots[index] = stored_tensor(record, self.sources.bytes_of(record))
+        # Without elements there is nothing to share with the caller: one array will do for all runs.
         elif static and prod(record.sizes) == 0 and index not in self.written:
             self.slots[index] = np.empty(record.sizes, numpy_dtype(record.scalar_type))
         else:
@@ -164,6 +167,7 @@ class _Parser:
         """A tensor that gets its memory when its size is known: in each run if it is an output, else when it grows."""
         if record.allocation_info is not None or is_stored(record):
             raise InvalidProgram("a tensor without an upper bound has a place in the file or in planned memory")
+        # The sizes in the file are no bounds: what they say about memory would be wrong.
         empty = replace(record, sizes=(0,) * len(record.sizes))
         self.add_unplanned(MovingTensor(index, empty, moves=index in self.borders))
 
@@ -194,6 +198,7 @@ class _Parser:
         for index, record in enumerate(self.plan.values):
             if isinstance(record, LISTS_OF_VALUES):
                 self.slots[index] = [None if item == -1 else self.slots[item] for item in record.items]
+                # Items are no lists, so that one round over the values finds all lists that vary.
                 if not self.varying.isdisjoint(record.items):
                     self.varying.add(index)
 

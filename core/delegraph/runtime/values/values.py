@@ -147,6 +147,7 @@ class ValueTable:
         self.varying = varying
         self.allocate = allocate
         self.unbounded_bytes = unbounded_bytes
+        # An id belongs to one array while that lives, and `tensor.array` keeps it alive.
         self._by_identity = {id(tensor.array): tensor for tensor in moving.values() if tensor.array is not None}
         self._initial = [(i, slots[i]) for i in varying if not isinstance(records[i], (Tensor, *LISTS_OF_VALUES))]
 
@@ -164,6 +165,7 @@ class ValueTable:
                 f"a tensor with the upper bound {list(tensor.bound)} cannot become {list(shape)};"
                 " give smaller inputs, or lower the model with higher bounds"
             )
+        # Only now: memory for a shape that is refused would stay.
         if tensor.unbounded:
             self._grow(tensor, tensor.nbytes_at(shape))
         array = tensor.view(shape)
@@ -179,6 +181,7 @@ class ValueTable:
         sizes = {entry.index: len(entry.memory) for entry in growing if entry.memory is not None}
         if needed <= sizes.get(tensor.index, 0):
             return
+        # All of them share one limit: the memory that this one gives up is free for it.
         total = sum(sizes.values()) - sizes.get(tensor.index, 0) + needed
         if self.unbounded_bytes is not None and total > self.unbounded_bytes:
             raise LimitExceeded(
@@ -198,6 +201,7 @@ class ValueTable:
 
     def place(self, tensor: MovingTensor, array: Array | None) -> None:
         """From now on `array` stands for `tensor` (None: nothing does)."""
+        # Nothing keeps the array that stood here alive any more, and its id may soon be another one's.
         if tensor.array is not None:
             self._by_identity.pop(id(tensor.array), None)
         tensor.array = self.slots[tensor.index] = array
@@ -206,6 +210,7 @@ class ValueTable:
 
     def provide(self, tensor: MovingTensor) -> None:
         """Give `tensor` fresh memory of its own, at its upper bound. Raises `MemoryAllocationFailed`."""
+        # New in each run: whatever the last run wrote belongs to the caller.
         tensor.memory = tensor.first_memory(self.allocate)
         self.place(tensor, tensor.view(tensor.bound))
 
