@@ -83,9 +83,13 @@ def result_tensors(args: Arguments, records: Sequence[Value]) -> Iterator[int]:
 
 
 def read_tensors(args: Arguments, records: Sequence[Value]) -> tuple[int, ...]:
-    """The tensors that a kernel call reads: those before its out tensors, which stand last."""
-    results = set(result_tensors(args, records))
-    last = len(args) - 1  # the return slot
-    while last > 0 and not results.isdisjoint(tensor_indices(args[last - 1 : last], records)):
+    """The tensors that a kernel call reads: those before its out tensors, which stand last, before the return slot.
+
+    A call in place names a tensor twice, to read and to write.
+    """
+    results = list(result_tensors(args, records))
+    last = len(args) - 1
+    while last > 0 and (outs := list(tensor_indices(args[last - 1 : last], records))) and results[-len(outs) :] == outs:
+        del results[-len(outs) :]
         last -= 1
     return tuple(tensor_indices(args[:last], records))

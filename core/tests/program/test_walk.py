@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from delegraph.interfaces.stamp import BlobStamp, stamps_by_backend
 from delegraph.program import walk
-from delegraph.program.kernel_calls import needed_kernels
+from delegraph.program.kernel_calls import needed_kernels, read_tensors
 from delegraph.program.schema import (
     BackendDelegate,
     Chain,
@@ -94,6 +96,23 @@ def test_lists_count_as_their_tensors() -> None:
 def test_kernels_needed_are_those_of_libraries_once_for_each_key() -> None:
     float_, half = (ScalarType.FLOAT, (0, 1)), (ScalarType.HALF, (1, 0))
     assert needed_kernels(FORWARD) == {("aten::add.out", (float_, half)), ("aten::add.out", (float_, float_))}
+
+
+@pytest.mark.parametrize(
+    ("args", "read"),
+    [
+        ((0, 1, 1), (0,)),
+        ((0, 0, 0), (0,)),  # in place
+        ((0, 1, 0, 0), (0, 1)),
+        ((2, 4, 4), (2,)),  # into a list
+        ((2, 0, 1, 4), (2,)),  # into two tensors, which a list repeats
+        ((0, 1, 0, 1, 4), (0, 1)),
+        ((4, 4, 4), (0, 1)),
+        ((0, 1, 3), (0, 1)),  # a scalar
+    ],
+)
+def test_what_a_call_reads_stands_before_its_out_tensors(args: tuple[int, ...], read: tuple[int, ...]) -> None:
+    assert read_tensors(args, FORWARD.values) == read
 
 
 def test_all_methods_are_gone_through() -> None:

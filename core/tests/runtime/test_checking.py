@@ -166,6 +166,15 @@ def test_a_nan_that_is_an_input_is_unchanged(build: Any) -> None:
 # ---- kernels --------------------------------------------------------------------------------------------------------
 
 
+def test_a_result_that_is_the_first_value_of_a_method_is_watched_too(build: Any) -> None:
+    library, out, x = KernelLibrary("Test"), build.tensor(2), build.tensor(2)
+    library.kernel("aten::relu.out")(nothing)
+    build.call("aten::relu.out", x, out)
+    method = loaded(build.program(build.plan([x], [out])), kernels=[library])
+    with pytest.raises(Internal, match="it did not write its argument 1"):
+        method.execute([X])
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_kernel_that_returns_its_result(build: Any, dynamic: bool) -> None:
     message = (
@@ -203,6 +212,16 @@ def test_a_kernel_in_place_and_one_that_leaves_its_result(build: Any) -> None:
     build.call("aten::empty.out", build.ints(build.int(2)), out)
     method = loaded(build.program(build.plan([x], [x, out])), kernels=[library])
     np.testing.assert_array_equal(method.execute([X])[0], [1, 0])
+
+
+def test_what_is_written_in_place_may_hold_anything(build: Any) -> None:
+    """Also the NaN that stands for what was not written."""
+    library, x = KernelLibrary("Test"), build.tensor(2)
+    library.kernel("aten::relu.out")(nothing)
+    build.call("aten::relu.out", x, x)
+    method = loaded(build.program(build.plan([x], [x])), kernels=[library])
+    unwritten = np.full(2, 0xFFFFFFFF, np.uint32).view(np.float32)
+    assert np.isnan(method.execute([unwritten])[0]).all()
 
 
 # ---- how it is asked for --------------------------------------------------------------------------------------------

@@ -67,6 +67,20 @@ def test_only_the_last_shapes_are_kept(build: Any, load_method: Any, counted: di
     assert len(bindings_of(method)._bound) == KEPT
 
 
+def test_shapes_that_come_again_are_kept_before_those_that_do_not(
+    build: Any, load_method: Any, counted: dict[str, int]
+) -> None:
+    method = load_method(build, twice(build))
+    for rows in (*range(KEPT), 0, KEPT):  # one more than are kept, behind the first once more
+        for _ in range(2):
+            method.execute([ones(rows)])
+    before = dict(counted)
+    method.execute([ones(0)])
+    assert counted == before, "it is bound still"
+    method.execute([ones(1)])
+    assert counted["dynamic"] == before["dynamic"] + 1, "it had to go"
+
+
 def test_shapes_that_never_stay_are_never_bound(build: Any, load_method: Any, counted: dict[str, int]) -> None:
     method = load_method(build, twice(build))
     for rows in (1, 2, 3, 1, 2, 3, 1, 2, 3):
@@ -108,6 +122,26 @@ def test_a_shape_that_depends_on_content(build: Any, load_method: Any, counted: 
     for content in ([1, 2, 3], [0, 0, 1], [0, 1, 1]) * 4:
         method.execute([np.float32(content)])
     assert bindings_of(method)._wrong == ATTEMPTS, "and then nothing is bound any more"
+
+
+def test_so_many_times_is_bound_what_turns_out_wrong(build: Any, load_method: Any, counted: dict[str, int]) -> None:
+    x = build.tensor(8, dynamic=True)
+    chosen = build.call("test::positive.out", x, build.tensor(8, dynamic=True))
+    method = load_method(build, build.plan([x], [build.call("test::twice.out", chosen, build.tensor(8, dynamic=True))]))
+    for positive in (1, 2) * 10:
+        assert method.execute([np.float32([1] * positive + [-1] * (3 - positive))])[0].tolist() == [2] * positive
+    assert counted["bound"] == ATTEMPTS
+
+
+def test_the_size_of_what_depends_on_content(build: Any, load_method: Any, counted: dict[str, int]) -> None:
+    """In memory that it gets as it grows, which no call is bound to."""
+    x, rows = build.tensor(8, dynamic=True), build.int(0)
+    chosen = build.call("test::positive.out", x, build.tensor(8, dynamic=True, planned=False))
+    build.prim("aten::sym_size.int", chosen, build.int(0), rows)
+    method = load_method(build, build.plan([x], [chosen, rows]))
+    for positive in (2, 2, 2, 1, 3, 0):
+        values, size = method.execute([np.float32([1] * positive + [-1] * (3 - positive))])
+        assert (values.tolist(), size) == ([1] * positive, positive)
 
 
 def test_a_number_that_is_read_from_a_tensor(build: Any, load_method: Any) -> None:

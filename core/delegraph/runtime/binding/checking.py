@@ -83,7 +83,8 @@ class InstructionCheck:
         `empty` does; and only if the call names its results."""
         operator = self._plan.operators[call.op_index]
         is_empty = operator.name.partition("::")[2].lstrip("_").removeprefix("new_").startswith("empty")
-        return str(operator) not in BUILT_IN and not is_empty and any(result_tensors(call.args, self._plan.values))
+        names_results = bool(tuple(result_tensors(call.args, self._plan.values)))
+        return str(operator) not in BUILT_IN and not is_empty and names_results
 
     def _first_executed(self, instruction: DelegateCall, call: BoundCall) -> BoundCall:
         """The bound `call`, but for the first time, when `execute` is to show that it does the same."""

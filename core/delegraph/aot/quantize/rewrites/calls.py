@@ -9,6 +9,8 @@ from torch._ops import OpOverload
 from torch.fx import Node
 from torch.fx.node import Argument
 
+from delegraph.aot.torch_internals import enable_python_dispatcher
+
 __all__ = ["Caller", "calls_before"]
 
 Caller: TypeAlias = Callable[..., Node]
@@ -22,7 +24,8 @@ def calls_before(node: Node) -> Caller:
         with node.graph.inserting_before(node):
             new = node.graph.call_function(target, args)
         values = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in args]
-        new.meta = {**node.meta, "val": target(*values)}
+        with enable_python_dispatcher():  # a composite in C++ would fix symbolic sizes to their example in torch 2.12
+            new.meta = {**node.meta, "val": target(*values)}
         return new
 
     return call
