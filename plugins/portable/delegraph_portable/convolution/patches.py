@@ -21,14 +21,9 @@ Pair = Sequence[int]
 
 def _patches(size: Pair, kernel_size: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Windows:
     """Where the patches lie in an image of `size`; pairs are (height, width)."""
-    named = {
-        "output_size": size,
-        "kernel_size": kernel_size,
-        "stride": stride,
-        "padding": padding,
-        "dilation": dilation,
-    }
-    image, kernel, steps, pads, spread = (per_dim(pair, 2, name) for name, pair in named.items())
+    names = ("output_size", "kernel_size", "stride", "padding", "dilation")
+    pairs = zip((size, kernel_size, stride, padding, dilation), names, strict=True)
+    image, kernel, steps, pads, spread = (per_dim(pair, 2, name) for pair, name in pairs)
     if min(*kernel, *spread, *steps) < 1 or min(pads) < 0:
         raise InvalidArgument(
             "arguments 'kernel_size', 'dilation' and 'stride' must be positive, and 'padding' not negative"

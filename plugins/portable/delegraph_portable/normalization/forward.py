@@ -152,7 +152,8 @@ def _train_call(
 ) -> BoundCall:
     out = _prepare_batch_norm(context, input, statistics, out)
     saved = (context.resize(array, (input.shape[1],)) for array in (save_mean, save_invstd))
-    weight, bias, *running = statistics
+    weight, bias = statistics[:2]
+    running = [average for average in statistics[2:] if average is not None]
     return partial(_train, input, weight, bias, running, momentum, eps, out, *saved)
 
 

@@ -189,4 +189,4 @@ kernel("aten::avg_pool3d.out")(partial(_avg_pool, 3))
 def avg_pool1d(context: Context, self: Array, *window_and_out: Any) -> BoundCall:
     """As of more dims, which have a divisor in front of `out`."""
     *window, out = window_and_out
-    return _avg_pool(1, context, self, *window, None, out)
+    return _avg_pool(1, context, self, *(*window, None, out))

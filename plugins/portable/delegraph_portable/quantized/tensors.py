@@ -221,9 +221,9 @@ def quantize_per_channel_group(
     context: Context, input: Array, scales: Array, zero_points: Array, *range_group_and_out: Any
 ) -> BoundCall:
     """Each `group_size` elements of a row have a scale and a zero point of their own."""
-    *range_and_dtype, group_size, out = range_group_and_out
+    low, high, dtype, group_size, out = range_group_and_out
     layout = _by_group(input, scales, group_size)
-    return _quantize_call(context, _quantize_late, layout, (input, scales, zero_points), *range_and_dtype, out)
+    return _quantize_call(context, _quantize_late, layout, (input, scales, zero_points), low, high, dtype, out)
 
 
 # ---- dequantize -------------------------------------------------------------------------------------
@@ -316,9 +316,9 @@ def dequantize_per_token(
 def dequantize_per_channel_group(
     context: Context, input: Array, scales: Array, zero_points: Array | None, *range_group_and_out: Any
 ) -> BoundCall:
-    *range_and_dtype, group_size, out_dtype, out = range_group_and_out
+    low, high, dtype, group_size, out_dtype, out = range_group_and_out
     layout = _by_group(input, scales, group_size)
-    return _dequantize_call(context, layout, (input, scales, zero_points), *range_and_dtype, out_dtype, out)
+    return _dequantize_call(context, layout, (input, scales, zero_points), low, high, dtype, out_dtype, out)
 
 
 # ---- sums -------------------------------------------------------------------------------------------

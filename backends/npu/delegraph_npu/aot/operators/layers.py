@@ -161,7 +161,7 @@ def convolution(
     window = _window(weight, stride, padding, dilation, transposed, output_padding)
     kernels, scale = _kernels(f, weight, transposed, groups)
     result = f.result(call, order)
-    *places, channels = result.tensor.shape
+    n, h, w, channels = result.tensor.shape
     offsets, kernels, steps = f.bias(bias, image.scale, kernels, np.broadcast_to(scale, channels))
     low, high = call.limits
     if groups > 1 and kernels.shape[3] == 1 and channels == groups:
@@ -172,7 +172,7 @@ def convolution(
     for group in range(groups):
         part = _channels(f, image, group, groups)
         mine = slice(group * channels // groups, (group + 1) * channels // groups)
-        out = result.tensor if groups == 1 else f.part("part", (*places, channels // groups), result.tensor)
+        out = result.tensor if groups == 1 else f.part("part", (n, h, w, channels // groups), result.tensor)
         weights = np.ascontiguousarray(kernels[mine])
         f.add(ir.Convolution(call.head.name, (part,), out, low, high, window, weights, offsets[mine], steps[mine]))
         parts.append(out)
