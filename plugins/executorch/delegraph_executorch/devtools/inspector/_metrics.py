@@ -7,20 +7,38 @@ from typing import Any, Final
 
 import torch
 
-__all__ = ["calculate_cosine_similarity", "calculate_mse", "calculate_snr", "compare_results", "plot_metric"]
+__all__ = [
+    "calculate_cosine_similarity",
+    "calculate_mse",
+    "calculate_snr",
+    "compare_results",
+    "plot_metric",
+    "signal_to_noise",
+    "squared_error",
+]
 
 Metric = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 DIGITS: Final = 2
 
 
+def squared_error(reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The mean of the squared differences."""
+    return (reference - value).square().mean()
+
+
+def signal_to_noise(reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Ten times the logarithm of the signal's power over the difference's, in dB: inf where nothing differs."""
+    return 10 * torch.log10(reference.square().mean() / squared_error(reference, value))
+
+
 def calculate_mse(ref_values: Sequence[Any], values: Sequence[Any]) -> list[float | None]:
     """The mean squared error of each output; None for what is no tensor."""
-    return _each(lambda a, b: (a - b).square().mean(), ref_values, values)
+    return _each(squared_error, ref_values, values)
 
 
 def calculate_snr(ref_values: Sequence[Any], values: Sequence[Any]) -> list[float | None]:
     """The signal-to-noise ratio of each output, in dB; None for what is no tensor."""
-    return _each(lambda a, b: 10 * torch.log10(a.square().mean() / (a - b).square().mean()), ref_values, values)
+    return _each(signal_to_noise, ref_values, values)
 
 
 def calculate_cosine_similarity(ref_values: Sequence[Any], values: Sequence[Any]) -> list[float | None]:

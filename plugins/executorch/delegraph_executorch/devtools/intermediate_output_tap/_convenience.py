@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot import to_edge_transform_and_lower
 from delegraph.runtime import Runtime
+from delegraph_executorch.devtools.inspector._metrics import signal_to_noise
 from delegraph_executorch.devtools.inspector._tables import pandas
 from delegraph_executorch.devtools.intermediate_output_tap._reducers import FULL_TENSOR
 from delegraph_executorch.devtools.intermediate_output_tap._spec import TapSpec
@@ -77,5 +78,4 @@ def _sqnr(expected: list[float], given: list[float]) -> float:
     count = min(len(expected), len(given))
     if not count:
         return float("nan")
-    signal, other = torch.tensor(expected[:count]), torch.tensor(given[:count])
-    return float(20 * torch.log10(signal.norm() / (signal - other).norm()))
+    return float(signal_to_noise(torch.tensor(expected[:count]), torch.tensor(given[:count])))

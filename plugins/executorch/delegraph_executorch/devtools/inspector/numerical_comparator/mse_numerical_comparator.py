@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from delegraph_executorch.devtools.inspector._metrics import squared_error
 from delegraph_executorch.devtools.inspector.numerical_comparator.numerical_comparator_base import TensorComparator
 
 __all__ = ["MSEComparator"]
@@ -16,4 +17,4 @@ class MSEComparator(TensorComparator):
 
     def gap(self, reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """The gap, a tensor of one element."""
-        return (reference - value).square().mean()
+        return squared_error(reference, value)

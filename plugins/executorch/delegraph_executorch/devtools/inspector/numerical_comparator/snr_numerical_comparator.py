@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from delegraph_executorch.devtools.inspector._metrics import signal_to_noise
 from delegraph_executorch.devtools.inspector.numerical_comparator.numerical_comparator_base import TensorComparator
 
 __all__ = ["SNRComparator"]
@@ -16,4 +17,4 @@ class SNRComparator(TensorComparator):
 
     def gap(self, reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """The gap, a tensor of one element."""
-        return 10 * torch.log10(reference.square().mean() / (reference - value).square().mean())
+        return signal_to_noise(reference, value)
