@@ -134,6 +134,12 @@ def test_weights_begin_with_what_a_ptd_has(joint: ExportedProgram, tmp_path: Any
     assert data_path.read_bytes() == before
 
 
+def test_names_say_which_ptd_has_weights_that_are_trained_too(joint: ExportedProgram) -> None:
+    files = lowered(joint, external_constants={"first.*": "first", "frozen.*": "rest"}).tensor_data
+    named = {tag: set(file.named_data) for tag, file in files.items()}
+    assert named == {"first": {"first.weight", "first.bias"}, "rest": {"frozen.weight", "frozen.bias"}}
+
+
 def test_methods_that_share_buffers_share_trained_weights(joint: ExportedProgram) -> None:
     class Loss(nn.Module):
         def __init__(self) -> None:

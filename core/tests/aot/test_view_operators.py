@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 from torch._ops import OpOverload
+from torch.fx import Graph, Node
 
+from delegraph.aot.graph.fake_values import fake_tensor, fake_values
 from delegraph.aot.graph.view_operators import VIEW_OPERATORS, ViewOperator
 
 aten = torch.ops.aten
@@ -36,16 +38,15 @@ ARGUMENTS: dict[OpOverload, tuple[Any, ...]] = {
 }
 
 
-class _Value:
+def _value(tensor: torch.Tensor) -> Node:
     """A graph value that is computed at once."""
+    node = Graph().placeholder("value")
+    node.meta["val"] = tensor
+    return node
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-        self.meta = {"val": tensor}
 
-
-def _call(op: OpOverload, *args: Any, **kwargs: Any) -> _Value:
-    return _Value(op(*(arg.tensor if isinstance(arg, _Value) else arg for arg in args), **kwargs))
+def _call(op: OpOverload, *args: Any, **kwargs: Any) -> Node:
+    return _value(op(*fake_values(args), **kwargs))
 
 
 WITH_INVERSE = [row for row in VIEW_OPERATORS if row.inverse is not None]
@@ -80,8 +81,7 @@ def test_the_inverse_does_what_a_write_through_the_view_does(row: ViewOperator) 
     else:
         written.mul_(-1)
     value = row.view(x, *args) * -1
-    parent = _Value(x)
-    assert torch.equal(row.inverse(_call, parent, _Value(value), args, {}).tensor, written)
+    assert torch.equal(fake_tensor(row.inverse(_call, _value(x), _value(value), args, {})), written)
 
 
 @pytest.mark.parametrize("row", [row for row in VIEW_OPERATORS if row.keeps_order], ids=lambda row: str(row.view))
