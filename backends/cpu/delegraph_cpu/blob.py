@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -137,16 +137,8 @@ def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
     offsets = FORMAT.places([*(weight.nbytes for weight in kept), *(state.nbytes for state in begun)])
     weights = [weight if weight.key is not None else replace(weight, offset=next(offsets)) for weight in blob.weights]
     states = [state if state.initial is None else replace(state, initial=next(offsets)) for state in blob.states]
-    header = {
-        "onnxruntime": blob.onnxruntime,
-        "inputs": blob.inputs,
-        "outputs": blob.outputs,
-        "weights": weights,
-        "states": states,
-        "multiply_adds": blob.multiply_adds,
-        "unpacked": blob.unpacked,
-        "places": blob.places,
-    }
+    blob = replace(blob, weights=tuple(weights), states=tuple(states))
+    header = {field.name: getattr(blob, field.name) for field in fields(blob) if field.name not in ("graph", "data")}
     return FORMAT.pack(header, {"graph": blob.graph, "weights": chunks})
 
 

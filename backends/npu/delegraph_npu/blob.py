@@ -12,7 +12,7 @@ maps what it wants) is that of ExecuTorch's container for Vela, `backends/arm/ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
 from typing import Final
 
@@ -26,6 +26,8 @@ BLOB_VERSION: Final = 2
 FORMAT: Final = BlobFormat(BACKEND_ID, "delegraph-npu", (BLOB_VERSION,), alignment=16)
 ROUNDINGS: Final = ("single", "double")
 """How a product is shifted: TOSA's SINGLE_ROUND, or DOUBLE_ROUND as in TFLite and CMSIS-NN."""
+
+_SECTIONS: Final = ("stream", "tables", "weights")
 
 _RANK: Final = 6
 """The most dims of an input or output."""
@@ -79,19 +81,11 @@ def pack(blob: Blob) -> bytes:
     for tensor in (*blob.inputs, *blob.outputs):
         _check(tensor)
     sections = {"stream": blob.stream, "tables": blob.tables}
-    named = blob.weights if isinstance(blob.weights, NamedWeights) else None
-    if not isinstance(blob.weights, NamedWeights):
-        sections["weights"] = blob.weights
-    header = {
-        "device": blob.device,
-        "rounding": blob.rounding,
-        "sram_nbytes": blob.sram_nbytes,
-        "dram_nbytes": blob.dram_nbytes,
-        "inputs": blob.inputs,
-        "outputs": blob.outputs,
-        "operators": blob.operators,
-        "named_weights": named,
-    }
+    header = {field.name: getattr(blob, field.name) for field in fields(blob) if field.name not in _SECTIONS}
+    if isinstance(blob.weights, NamedWeights):
+        header["named_weights"] = blob.weights
+    else:
+        header["named_weights"], sections["weights"] = None, blob.weights
     return FORMAT.pack(header, sections)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -156,3 +157,16 @@ def test_an_input_is_known_if_somebody_says_so() -> None:
     assert isinstance(compared, Node)
     found = known_value(compared, lambda leaf: torch.tensor([1.0, -1.0, 0.0, 2.0]))
     assert found is not None and found.tolist() == [True, False, False, True]
+
+
+def test_parts_of_a_constant_are_known_and_a_bound_counts_all_on_the_way() -> None:
+    graph = torch.fx.Graph()
+    whole = graph.placeholder("whole")
+    parts = graph.call_function(torch.ops.aten.split.Tensor, (whole, 2))
+    second = graph.call_function(operator.getitem, (parts, 1))
+    for node, value in ((whole, torch.empty(6)), (parts, [torch.empty(2)] * 3), (second, torch.empty(2))):
+        node.meta["val"] = value
+    content = torch.arange(6.0)
+    found = known_value(second, lambda leaf: content)
+    assert found is not None and found.tolist() == [2.0, 3.0]
+    assert known_value(second, lambda leaf: content, largest=5) is None  # the whole has six

@@ -63,26 +63,23 @@ def _within_reach(
     return None
 
 
-def _max_pools(
-    g: GraphBuilder,
-    node: Node,
-    self: Node,
-    results: int,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> Sequence[ir.Value]:
-    """The maxima, and where there are two results their places."""
+def _window(
+    node: Node, self: Node, kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], ceil_mode: bool,
+) -> tuple[dict[str, Any], bool]:  # fmt: skip
+    """ONNX's attributes of a window, and whether `ceil_mode` adds padding: a maximum ignores that."""
     dims = _dims(node)
     kernel, pads, dilations = per_dim(kernel_size, dims), per_dim(padding, dims), per_dim(dilation, dims)
     strides = per_dim(stride, dims) if stride else kernel
-    # A maximum ignores the padding, so that ceil_mode is only more padding at the end.
     more = _overhang(node, self, kernel, strides, pads, dilations) if ceil_mode else [0] * dims
     ends = [p + m for p, m in zip(pads, more, strict=True)]
-    window = {"kernel_shape": kernel, "strides": strides, "pads": pads + ends, "dilations": dilations}
-    return _batched(g, self, dims, lambda value: _maxima(g, self, value, results, window))
+    return {"kernel_shape": kernel, "strides": strides, "pads": pads + ends, "dilations": dilations}, any(more)
+
+
+def _max_pools(g: GraphBuilder, node: Node, self: Node, results: int, *how: Any) -> Sequence[ir.Value]:
+    """The maxima, and where there are two results their places."""
+    window, _ = _window(node, self, *how)
+    return _batched(g, self, _dims(node), lambda value: _maxima(g, self, value, results, window))
 
 
 def _maxima(
@@ -97,23 +94,9 @@ def _maxima(
     return largest_in_windows(g, value, dtype_of(self), window, image if results == 2 else None)
 
 
-@convert_with(
-    "max_pool1d max_pool2d max_pool3d",
-    dtypes=REALS,
-    check=_within_reach,
-    keep=True,
-)
-def max_pool(
-    g: GraphBuilder,
-    node: Node,
-    self: Node,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> ir.Value:
-    return _max_pools(g, node, self, 1, kernel_size, stride, padding, dilation, ceil_mode)[0]
+@convert_with("max_pool1d max_pool2d max_pool3d", dtypes=REALS, check=_within_reach, keep=True)
+def max_pool(g: GraphBuilder, node: Node, self: Node, *how: Any) -> ir.Value:
+    return _max_pools(g, node, self, 1, *how)[0]
 
 
 def _values_of_floats(node: Node, self: Node, *_: object) -> str | None:
@@ -165,22 +148,14 @@ def avg_pool(
     divisor_override: int | None = None,
 ) -> ir.Value:
     dims = _dims(node)
-    kernel, pads = per_dim(kernel_size, dims), per_dim(padding, dims)
-    strides = per_dim(stride, dims) if stride else kernel
-    more = _overhang(node, self, kernel, strides, pads, [1] * dims) if ceil_mode else [0] * dims
-    ends = [p + m for p, m in zip(pads, more, strict=True)]
-    own_count = any(more) or divisor_override is not None
-    counts = int(count_include_pad or own_count)
-    window: dict[str, Any] = {
-        "kernel_shape": kernel,
-        "strides": strides,
-        "pads": pads + ends,
-        "count_include_pad": counts,
-    }
+    window, is_longer = _window(node, self, kernel_size, stride, padding, [1], ceil_mode)
+    del window["dilations"]
+    own_count = is_longer or divisor_override is not None
+    window["count_include_pad"] = int(count_include_pad or own_count)
     average = _batched(g, self, dims, lambda value: g.ops("AveragePool", 1, value, **window))[0]
     if not own_count:
         return average
-    return g.op("Mul", average, g.constant(_by_torchs_count(node, self, kernel)))
+    return g.op("Mul", average, g.constant(_by_torchs_count(node, self, window["kernel_shape"])))
 
 
 def _by_torchs_count(node: Node, self: Node, kernel: Sequence[int]) -> NDArray[Any]:

@@ -46,7 +46,9 @@ class Check:
 
 
 _CONTRACT: Final = ("arithmetic", "perceptron", "image", "several_results", "constants", "zero_dims")
+"""The models that the contract is tried on, so far as the plug-in takes a part of them."""
 _GRAPHS: Final = ("diamond", "ladder", "results_on_the_way")
+"""The further models that partitions are tried on."""
 _COMPOSED: Final = ("image", "residual", "diamond")
 _FEATURE_OF: Final = {
     "attention": "",
@@ -60,6 +62,7 @@ _FEATURE_OF: Final = {
     "two_methods": "shared_weights",
     "external": "external_weights",
 }
+"""Models, each with the feature that it is there for."""
 _OF_A_RUN: Final = (
     "outputs_are_written",
     "inputs_are_left_alone",

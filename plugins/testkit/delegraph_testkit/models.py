@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from delegraph_testkit.opaque import opaque_operator
 
-__all__ = ["CONTRACT", "GRAPHS", "MODELS", "Example", "example"]
+__all__ = ["Example", "example"]
 
 Inputs: TypeAlias = tuple[Tensor, ...]
 
@@ -263,37 +263,23 @@ def external() -> Example:
     return _forward(_Shared(), *((torch.randn(2, 64),) for _ in range(2)))
 
 
-CONTRACT: Final[Mapping[str, Callable[[], Example]]] = {
-    function.__name__: function for function in (arithmetic, perceptron, image, several_results, constants, zero_dims)
+_MAKERS: Final[Mapping[str, Callable[[], Example]]] = {
+    make.__name__: make
+    for make in (
+        *(arithmetic, perceptron, image, several_results, constants, zero_dims),
+        *(diamond, ladder, results_on_the_way),
+        *(attention, residual, recurrent, embedding, dynamic_batch, dynamic_arithmetic, running_total, branches),
+        *(two_methods, external),
+    )
 }
-"""The models that the contract is tried on, so far as the plug-in takes a part of them."""
-
-GRAPHS: Final[Mapping[str, Callable[[], Example]]] = {
-    function.__name__: function for function in (diamond, ladder, results_on_the_way)
-}
-"""The further models that partitions are tried on."""
-
-MODELS: Final[Mapping[str, tuple[Callable[[], Example], str]]] = {
-    "attention": (attention, ""),
-    "residual": (residual, ""),
-    "recurrent": (recurrent, ""),
-    "embedding": (embedding, ""),
-    "dynamic_batch": (dynamic_batch, "dynamic_shapes"),
-    "dynamic_arithmetic": (dynamic_arithmetic, "dynamic_shapes"),
-    "running_total": (running_total, "mutable_buffers"),
-    "branches": (branches, "control_flow"),
-    "two_methods": (two_methods, "shared_weights"),
-    "external": (external, "external_weights"),
-}
-"""Models, each with the feature that it is there for."""
+"""By name; `checks` says which check is tried on which, and what each is there for."""
 
 
 def example(name: str) -> Example:
     """The model of that name, its weights and inputs the same every time."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
-        makers = {**CONTRACT, **GRAPHS, **{model: make for model, (make, _) in MODELS.items()}}
-        return makers[name]() if name in makers else _from_author(name)
+        return _MAKERS[name]() if name in _MAKERS else _from_author(name)
 
 
 def _from_author(name: str) -> Example:

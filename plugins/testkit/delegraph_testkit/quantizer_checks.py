@@ -9,12 +9,12 @@ import numpy as np
 from torch.export import ExportedProgram
 
 import delegraph
-from delegraph_testkit.arrays import difference
 from delegraph_testkit.bench import Bench
 from delegraph_testkit.lowering import expected_calls, lowered_onto, quantized
 from delegraph_testkit.models import Example, example
 from delegraph_testkit.opaque import kernel_order
 from delegraph_testkit.outcomes import Declined
+from delegraph_testkit.running import check_call
 
 __all__ = ["annotates_and_keeps_results", "quantizing_is_repeatable", "what_is_quantized_runs"]
 
@@ -52,10 +52,7 @@ def what_is_quantized_runs(bench: Bench, model: str) -> None:
     programs = _quantized(bench, source)
     module = delegraph.load(bytes(lowered_onto(source, [], programs)), kernels=kernel_order())
     for call in expected_calls(source, programs):
-        results = module["forward"].method.execute(call.inputs)
-        for actual, expected, slack in zip(results, call.expected, call.slack, strict=True):
-            apart = difference(actual, expected, slack, bench.tolerances)
-            assert not apart, f"{model}: {apart}"
+        check_call(bench, call, module["forward"].method.execute(call.inputs), model)
 
 
 def _quantized(bench: Bench, source: Example) -> Mapping[str, ExportedProgram]:

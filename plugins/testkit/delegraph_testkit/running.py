@@ -18,7 +18,7 @@ from delegraph_testkit.bench import Bench, Call, Stored
 from delegraph_testkit.opaque import kernel_order
 from delegraph_testkit.whole_keeper import WHOLE_KEEPER, WholeKeeper
 
-__all__ = ["Loaded", "Results", "backend_called", "check_results", "load", "run"]
+__all__ = ["Loaded", "Results", "backend_called", "check_call", "check_results", "load", "run"]
 
 Results: TypeAlias = list[list[Array]]
 """The results of each call."""
@@ -68,6 +68,11 @@ def run(stored: Stored, **options: Any) -> Results:
 def check_results(bench: Bench, stored: Stored, results: Sequence[Sequence[Array]]) -> None:
     """Assert that they are torch's."""
     for number, (call, got) in enumerate(zip(stored.calls, results, strict=True)):
-        for position, (actual, expected, slack) in enumerate(zip(got, call.expected, call.slack, strict=True)):
-            apart = difference(actual, expected, slack, bench.tolerances)
-            assert not apart, f"{stored.name}, call {number} of {call.method!r}, result {position}: {apart}"
+        check_call(bench, call, got, f"{stored.name}, call {number} of {call.method!r}")
+
+
+def check_call(bench: Bench, call: Call, results: Sequence[Any], what: str) -> None:
+    """Assert that the results of a call are torch's."""
+    for position, (actual, expected, slack) in enumerate(zip(results, call.expected, call.slack, strict=True)):
+        apart = difference(actual, expected, slack, bench.tolerances)
+        assert not apart, f"{what}, result {position}: {apart}"

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.fx import Graph, Node
 
-from delegraph.aot.authoring import as_array, debug_handles
+from delegraph.aot.authoring import Constants, as_array, debug_handles
 from delegraph_onnx.dtypes import HALVES
 from delegraph_onnx.graph_builder import GraphBuilder, initializer
 from delegraph_onnx.ir_values import nodes_within
@@ -77,7 +77,7 @@ class OpenVinoGraph(GraphBuilder):
     def prepare(self, graph: Graph) -> None:
         """Collect weights of 4 bits, known products, and the values that must be rounded exactly."""
         self.packed |= packed_weights(graph, self.constants)
-        self.known |= known_products(graph, self.tensors)
+        self.known |= known_products(graph, Constants(self.tensors))
         self.to_the_bit |= roundings_before_jumps(graph)
 
     def unpacked(self, node: Node, weight: PackedWeight) -> ir.Value:

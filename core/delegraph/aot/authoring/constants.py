@@ -23,7 +23,7 @@ from delegraph.aot.authoring.dtypes import as_array, numpy_dtype
 from delegraph.aot.authoring.node_values import operator_name
 from delegraph.aot.edge.tensor_operands import lifted_number
 from delegraph.aot.graph.external_constants import external_tag
-from delegraph.aot.graph.known_values import known_value
+from delegraph.aot.graph.known_values import LARGEST, known_value
 from delegraph.aot.graph.schema_binding import named_arguments
 from delegraph.aot.graph.signature import ResolvedSignature
 
@@ -71,10 +71,10 @@ class Constants:
         content = self.array(argument)
         return None if content is None or content.size != 1 else content.reshape(-1)[0].item()
 
-    def computed(self, node: Node) -> torch.Tensor | None:
-        """The content of a node that is computed from constants alone, by whatever operators; None also of a large one
-        (more than 4 million elements), which it would take too long to compute."""
-        return known_value(node, self._constant)
+    def computed(self, node: Node, largest: float = LARGEST) -> torch.Tensor | None:
+        """The content of a node that is computed from constants alone, by whatever operators; None also where more than
+        `largest` elements (4 million) would have to be computed on the way, which takes long."""
+        return known_value(node, self._constant, largest)
 
     def _constant(self, placeholder: Node) -> torch.Tensor | None:
         if placeholder in self.tensors:

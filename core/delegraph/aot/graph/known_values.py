@@ -7,9 +7,11 @@ Models make masks of ranges and comparisons, where nothing is hidden as well:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch.fx import GraphModule, Node
@@ -17,7 +19,7 @@ from torch.fx.node import map_arg
 
 from delegraph.aot.graph.bodies import referenced
 
-__all__ = ["held_value", "known_value"]
+__all__ = ["LARGEST", "held_value", "known_value"]
 
 LARGEST: Final = 2**22
 """Elements of a mask of 2048 x 2048: larger results count as unknown, since computing them takes long."""
@@ -33,12 +35,16 @@ _SHAPED_ALIKE: Final = frozenset(
 """Operators that read the shape or the dtype of their first argument, and no values: it may be an input."""
 
 
-def known_value(node: Node, constant: Callable[[Node], torch.Tensor | None]) -> torch.Tensor | None:
-    """The content of `node`, the same in each run; None if it depends on inputs or random numbers, or is large.
+def known_value(
+    node: Node, constant: Callable[[Node], torch.Tensor | None], largest: float = LARGEST
+) -> torch.Tensor | None:
+    """The content of `node`, the same in each run; None if it depends on inputs or random numbers, or if it, or what it
+    is computed from, has more than `largest` elements.
 
     `constant` gives the content of a placeholder or an attribute of the graph, None if it is no constant.
     """
-    return _computed(node, constant, {})
+    value = _Values(constant, largest).of(node)
+    return value if isinstance(value, torch.Tensor) else None
 
 
 def held_value(module: GraphModule, node: Node) -> torch.Tensor | None:
@@ -58,39 +64,41 @@ def _writes(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
-def _computed(
-    node: Node, constant: Callable[[Node], torch.Tensor | None], done: dict[Node, torch.Tensor | None]
-) -> torch.Tensor | None:
-    if node not in done:
-        calls = node.op == "call_function"
-        done[node] = None if not _is_small(node) else _result(node, constant, done) if calls else constant(node)
-    return done[node]
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The content of nodes so far: tensors, or lists of them; None where it is unknown."""
 
+    constant: Callable[[Node], torch.Tensor | None]
+    largest: float
+    done: dict[Node, Any] = field(default_factory=dict)
 
-def _result(
-    node: Node, constant: Callable[[Node], torch.Tensor | None], done: dict[Node, torch.Tensor | None]
-) -> torch.Tensor | None:
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return None
-    if _writes(node) or torch.Tag.nondeterministic_seeded in node.target.tags:
-        return None
-    if node.target in _SHAPED_ALIKE:
-        taken = {source: _unknown(source) for source in node.all_input_nodes}
-    else:
-        taken = {source: _computed(source, constant, done) for source in node.all_input_nodes}
-    if any(value is None for value in taken.values()):
-        return None
-    result = node.target(*map_arg(node.args, taken.get), **map_arg(node.kwargs, taken.get))
-    return result if isinstance(result, torch.Tensor) else None
+    def of(self, node: Node) -> Any:
+        if node not in self.done:
+            value = self._result if node.op == "call_function" else self.constant
+            self.done[node] = value(node) if self._is_small(node) else None
+        return self.done[node]
 
+    def _result(self, node: Node) -> Any:
+        target: Any = node.target
+        known = target is operator.getitem or isinstance(target, torch._ops.OpOverload)
+        if not known or _writes(node) or torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
+            return None
+        value_of = self._unknown if target in _SHAPED_ALIKE else self.of
+        taken = {source: value_of(source) for source in node.all_input_nodes}
+        if any(value is None for value in taken.values()):
+            return None
+        return target(*map_arg(node.args, taken.get), **map_arg(node.kwargs, taken.get))
 
-def _unknown(node: Node) -> torch.Tensor | None:
-    """An uninitialized tensor of the shape and dtype of `node`; None if it is large."""
-    return torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype) if _is_small(node) else None
+    def _unknown(self, node: Node) -> torch.Tensor | None:
+        """An uninitialized tensor of the shape and dtype of `node`; None if it is large."""
+        fake = node.meta["val"]
+        return torch.empty(fake.shape, dtype=fake.dtype) if self._is_small(node) else None
 
-
-def _is_small(node: Node) -> bool:
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or not all(isinstance(size, int) for size in value.shape):
-        return False
-    return prod(value.shape) <= LARGEST
+    def _is_small(self, node: Node) -> bool:
+        value = node.meta.get("val")
+        return all(
+            isinstance(part, torch.Tensor)
+            and all(isinstance(size, int) for size in part.shape)
+            and prod(part.shape) <= self.largest
+            for part in (value if isinstance(value, list | tuple) else [value])
+        )

@@ -90,8 +90,8 @@ UNDEFINED: Final = (
         "a pole, for which torch divides by the sine of a rounded multiple of pi",
     ),
     Undefined(
-        ("polygamma *", "special.polygamma *"),
-        lambda operands: operands[0] < -1e5,
+        ("polygamma *", "special.polygamma *", "special.zeta"),
+        lambda operands: operands[-1] < -1e5,
         "torch's series begins above 9, to which it counts by ones",
     ),
 )
