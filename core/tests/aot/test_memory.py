@@ -81,6 +81,11 @@ def test_inputs_and_outputs_may_be_given_at_run_time(lower_model) -> None:
     assert place(plan, plan.outputs[0]) is None
 
 
+def test_a_method_that_plans_nothing_has_a_memory_of_no_bytes(lower_model) -> None:
+    given = {"alloc_graph_input": False, "alloc_graph_output": False}
+    assert plan_of(lower_model(nn.ReLU(), (torch.randn(4),), **given)).non_const_buffer_sizes == (0, 0)
+
+
 def test_a_static_view_shares_its_base_and_keeps_it_alive(lower_model) -> None:
     class Views(nn.Module):
         def forward(self, x):
