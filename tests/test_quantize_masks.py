@@ -44,6 +44,7 @@ class Attention(nn.Module):
 WAYS = ("added", "added twice", "made of ones and zeros", "filled", "chosen", "in one call")
 
 
+@pytest.mark.models
 @pytest.mark.parametrize("hidden", [-math.inf, -10000.0, LOWEST / 2])
 @pytest.mark.parametrize("how", WAYS)
 def test_a_mask_hides_as_much_as_before(how: str, hidden: float) -> None:

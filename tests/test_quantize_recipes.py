@@ -243,6 +243,7 @@ BAGS: dict[str, tuple[dict[str, Any], tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.models
 @pytest.mark.parametrize("name", BAGS)
 def test_bags_of_embeddings_are_of_the_stored_rows(name: str) -> None:
     settings, args = BAGS[name]

@@ -61,6 +61,7 @@ def decibels(wanted: Tensor, got: Tensor) -> float:
     return float(10 * torch.log10(wanted.double().square().sum() / error))
 
 
+@pytest.mark.models
 @pytest.mark.parametrize(("seed", "threads"), [(0, 1), (6, 2)])
 @pytest.mark.parametrize("backend", ["npu", "dsp"])
 def test_a_vision_transformer_in_int8(backend: str, seed: int, threads: int) -> None:

@@ -32,7 +32,7 @@ def test_every_sample_is_right_or_declined(backend: Backend, name: str) -> None:
     assert not failures(result, backend), "\n".join(failures(result, backend))
 
 
-@pytest.mark.parametrize("name", ["sub", "nn.functional.avg_pool1d", "var"])
+@pytest.mark.parametrize("name", ["nn.functional.hardtanh", "var"])
 @of_backends
 def test_a_few_entries(backend: Backend, name: str) -> None:
     result = run_entry_on_delegates(name, backend)
