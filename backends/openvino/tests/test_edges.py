@@ -42,6 +42,13 @@ ON_INTEGERS: dict[str, Function] = {
     "pad": lambda a, b: F.pad(a, (1, 2), value=2**24 + 1),
     "copy": lambda a, b: a.clone(),
 }
+ON_INT16: dict[str, Function] = {
+    "add": lambda a, b: (a + b) / 2,
+    "mul": lambda a, b: a * b > 0,
+    "neg": lambda a, b: (-a).float(),
+    "abs": lambda a, b: a.abs().float(),
+    "cast": lambda a, b: (a.int() * 3).to(torch.int16).float(),
+}
 ON_QUOTIENTS: dict[str, Function] = {
     "floor_divide": lambda a, b: a // b,
     "trunc": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
@@ -54,6 +61,16 @@ ON_QUOTIENTS: dict[str, Function] = {
 @pytest.mark.parametrize("name", ON_INTEGERS)
 def test_integers_beyond_24_bits(name: str) -> None:
     check(ON_INTEGERS[name], WIDE, OTHER)
+
+
+@pytest.mark.parametrize("name", ON_INT16)
+def test_integers_of_16_bits_wrap_where_they_are_read_on(name: str) -> None:
+    """OpenVINO has 32 bits for them, and cuts them to 16 only where they leave a delegate."""
+    args = torch.tensor([2**15 - 1, -(2**15), 6, 300], dtype=torch.int16), torch.tensor([7, -5, 5, 300]).short()
+    lowered = lower(ON_INT16[name], args)
+    assert all("int16 in 32 bits" in reason for reason in declined(lowered).values()) and declined(lowered)
+    result = load(lowered)(*(arg.numpy() for arg in args))
+    assert np.array_equal(result, ON_INT16[name](*args).numpy())
 
 
 @pytest.mark.parametrize("name", ON_QUOTIENTS)

@@ -13,7 +13,7 @@ from delegraph_onnx.converters.sampling import MODES, PADDINGS
 from delegraph_onnx.dtypes import ONNX_TYPES
 from delegraph_onnx.target import QuantizedAs, Target
 from delegraph_openvino.aot.rounded_values import PRODUCTS
-from delegraph_openvino.aot.wide_integers import check_int64
+from delegraph_openvino.aot.wide_integers import MOVES, check_int64
 from delegraph_openvino.blob import BACKEND_ID
 
 __all__ = ["OPENVINO", "TABLE"]
@@ -46,9 +46,17 @@ def _declined(node: Node) -> str | None:
             return "OpenVINO computes float64 in 32 bits"
         if any(isinstance(size, int) and size == 0 for size in tensor.shape):
             return "a tensor is empty"
+    if _computes_int16(node):
+        return "OpenVINO computes int16 in 32 bits, where what is too large does not wrap"
     if operator_name(node).split(".")[0] in PRODUCTS and not node.meta["val"].is_floating_point():
         return "OpenVINO multiplies matrices of integers as float32"
     return check_int64(node)
+
+
+def _computes_int16(node: Node) -> bool:
+    """Whether a result is of int16, and not of elements of the operands. It wraps only where it leaves the delegate."""
+    val = node.meta["val"]
+    return isinstance(val, torch.Tensor) and val.dtype == torch.int16 and str(node.target) not in MOVES
 
 
 def _declined_sampling(node: Node) -> str | None:
