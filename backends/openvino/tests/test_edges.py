@@ -280,6 +280,39 @@ def test_magnitudes_of_what_is_known_when_it_is_compiled() -> None:
     compare(program(x[:2].numpy()), torch.tensor([2, 1, 0, 1, 2]))
 
 
+def test_magnitudes_of_a_constant_that_lies_outside_the_graph() -> None:
+    """Constants of more than 256 bytes are inputs of the graph until it is loaded."""
+    x = torch.complex(torch.arange(40.0), torch.ones(40))
+    check(lambda x: F.pad(x[None], (5, 5), mode="reflect"), x)
+
+
+ON_CONSTANTS: dict[str, Function] = {
+    "not": lambda c: ~c,
+    "and": lambda c: c & 3,
+    "or": lambda c: (c | 5) ^ (c & 6),
+    "shift": lambda c: c << 1,
+    "clamp": lambda c: c.clamp(3, 7),
+    "relu": torch.relu,
+    "minimum": lambda c: torch.minimum(c, c * 2),
+    "elu": lambda c: F.elu(c * 0.1),
+    "selu": lambda c: F.selu(c * 0.1),
+    "hardsigmoid": lambda c: F.hardsigmoid(c * 0.1),
+    "atan2": lambda c: torch.atan2(c.float(), c + 1.5),
+}
+
+
+@pytest.mark.parametrize("size", [9, 100])
+@pytest.mark.parametrize("name", ON_CONSTANTS)
+def test_constants_are_the_same_in_each_run(name: str, size: int) -> None:
+    """OpenVINO computes some operations in the run, over the constant. Those of 100 elements lie outside the graph."""
+    constant = torch.arange(size, dtype=torch.int32) - 4
+    beside = as_module(lambda x: ON_CONSTANTS[name](constant) + x)
+    x = torch.tensor([5], dtype=torch.int32)
+    program = load(lower(beside, (x,)))
+    for _ in range(3):
+        compare(program(x.numpy()), beside(x))
+
+
 def test_pixels_of_a_mirror_image_that_are_as_near() -> None:
     image, places = torch.randn(1, 1, 5, 20), torch.tensor([[[[1.5, -1.265625], [1.5, 0.2]]]])
     for mode in ("nearest", "bilinear"):

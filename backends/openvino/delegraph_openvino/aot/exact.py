@@ -21,7 +21,9 @@ import openvino
 from openvino import Node, Output, Type
 from openvino import opset15 as opset
 
-__all__ = ["EXACT_NAN", "make_exact", "operations_of"]
+from delegraph_openvino.blob import WEIGHT
+
+__all__ = ["EXACT_NAN", "is_weight", "make_exact", "operations_of"]
 
 EXACT_NAN: Final = "exact_nan"
 """The compile spec that asks for NaN behind layers, too."""
@@ -92,7 +94,7 @@ def _shapes_behind(output: Output) -> list[Node] | None:
     shapes, seen, ahead = list[Node](), set[int](), [output.get_node()]
     while ahead:
         node = ahead.pop()
-        if node.get_type_name() == "Parameter":
+        if node.get_type_name() == "Parameter" and not is_weight(node):
             return None
         if node.get_instance_id() in seen:
             continue
@@ -124,6 +126,11 @@ def _has_narrow_constant(operation: Node) -> bool:
     return any(_is_constant(v) and _is_narrow(v) for v in operation.input_values())
 
 
+def is_weight(node: Node) -> bool:
+    """Whether an input of the graph is a large constant, which it is again when it is loaded."""
+    return bool(node.get_type_name() == "Parameter" and node.get_friendly_name().startswith(WEIGHT))
+
+
 def _is_constant(value: Output) -> bool:
     kind: str = value.get_node().get_type_name()
     return kind == "Constant"
@@ -145,19 +152,7 @@ def _is_zero(value: Output) -> Output:
 
 def _smaller(a: Output, b: Output) -> Output:
     """A minimum behind a maximum would become a Clamp with limits of float32: this is a maximum of complements."""
-    return _made("bitwise_not", opset.maximum(_inverted(a), _inverted(b)))
-
-
-def _inverted(value: Output) -> Output:
-    """~`value`; of a constant now: OpenVINO computes that in each run, over the constant, which is another one then."""
-    if _is_constant(value):
-        return _made("constant", ~value.get_node().get_data(), value.get_element_type())
-    return _made("bitwise_not", value)
-
-
-def _not(operation: Node) -> Output | None:
-    value = operation.input_value(0)
-    return _inverted(value) if _is_constant(value) else None
+    return _made("bitwise_not", opset.maximum(_made("bitwise_not", a), _made("bitwise_not", b)))
 
 
 def _is_no_larger(a: Output, b: Output) -> Output:
@@ -380,7 +375,6 @@ _BETWEEN: Final = _MOVES | _COMPUTED_WITH_A_LAYER | {"Add", "Subtract", "Multipl
 
 _ROWS: Final[dict[str, Row]] = {
     "Abs": _absolute,
-    "BitwiseNot": _not,
     "TopK": _in_stable_order,
     "Equal": _compared(_is_equal),
     "NotEqual": _compared(lambda a, b: _made("logical_not", _is_equal(a, b))),

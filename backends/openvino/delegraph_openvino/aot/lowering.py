@@ -33,6 +33,7 @@ from delegraph_onnx.ir_values import made_input, readers_of
 from delegraph_onnx.node_facts import outer_dtype_of
 from delegraph_openvino.aot.exact import EXACT_NAN, make_exact, operations_of
 from delegraph_openvino.aot.graph import CODES_OF
+from delegraph_openvino.aot.known_values import compute_known_values
 from delegraph_openvino.aot.operators import reading_core
 from delegraph_openvino.aot.rounded_values import PRODUCTS
 from delegraph_openvino.aot.rows import OpenVinoConverterGraph
@@ -120,7 +121,7 @@ def blob_of(
     named = _named(converted)
     infos = [replace(info, places=tuple(of for of in places if of.input == name)) for name, info in named]
     weights = _brought_out(converted.model.graph)
-    xml, constants = _serialized(_read(converted, exact_nan))
+    xml, constants = _serialized(_read(converted, weights, exact_nan))
     check_ir(xml, len(constants))
     kept = [weight for weight in weights if weight.name not in keys]
     offsets = FORMAT.places(weight.content.nbytes for weight in kept)
@@ -205,7 +206,7 @@ def _core() -> openvino.Core:
     return reading_core()
 
 
-def _read(converted: ConvertedModel, exact_nan: bool) -> openvino.Model:
+def _read(converted: ConvertedModel, weights: Sequence[StoredWeight], exact_nan: bool) -> openvino.Model:
     try:
         model = _core().read_model(ir.to_proto(converted.model).SerializeToString(), b"")
         for operation in operations_of(model):
@@ -214,6 +215,7 @@ def _read(converted: ConvertedModel, exact_nan: bool) -> openvino.Model:
             elif operation.get_type_name() == "Gather":
                 _count_axis_from_behind(operation)
         make_exact(model, behind_layers=exact_nan)
+        compute_known_values(_core(), model, {f"{WEIGHT}{i}": weight.content for i, weight in enumerate(weights)})
         outputs = [
             opset.result(_computed(result.input_value(0), info.dtype))
             for result, info in zip(model.get_results(), converted.outputs, strict=True)

@@ -178,6 +178,8 @@ def isinf(context: Context, self: Array, out: Array) -> BoundCall:
     out = context.resize(out, self.shape)
     if is_integral(self.dtype):
         return partial(out.fill, False)
+    if self.dtype.kind == "c":  # a magnitude overflows where neither part is infinite
+        return lambda: np.copyto(out, (np.absolute([self.real, self.imag]) == np.inf).any(0), casting="unsafe")
     return lambda: np.copyto(out, np.absolute(self) == np.inf, casting="unsafe")
 
 

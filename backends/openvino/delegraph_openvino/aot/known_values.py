@@ -1,0 +1,69 @@
+"""Operations on constants that OpenVINO computes in each run -> constants.
+
+Its CPU device computes such an operation in the memory of the constant, which is another one in the next run:
+
+    ~w + x      right in the first run, w + x in the second, right in the third (OpenVINO 2026.4)
+
+What it computes when it compiles stays as it is, and with that weights that are stored in fewer bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import openvino
+from numpy.typing import NDArray
+from openvino import Node, Output, opset15
+
+from delegraph_openvino.aot.exact import is_weight, operations_of
+from delegraph_openvino.runtime.tensors import tensor_over
+
+__all__ = ["compute_known_values"]
+
+_IN_THE_RUN: Final = frozenset(
+    {
+        *("BitwiseAnd", "BitwiseLeftShift", "BitwiseNot", "BitwiseOr", "BitwiseRightShift", "BitwiseXor"),
+        *("Elu", "HardSigmoid", "IsFinite", "IsInf", "IsNaN", "Selu"),
+    }
+)
+"""Types of operations that are not computed when a model is compiled: each was measured, in three runs."""
+
+
+def compute_known_values(core: openvino.Core, model: openvino.Model, weights: Mapping[str, NDArray[Any]]) -> None:
+    """Replace, in place, operations on constants and on `weights`, by the name of their inputs, by their results."""
+    for operation in operations_of(model):
+        if operation.get_type_name() in _IN_THE_RUN and _is_known(operation):
+            for output in operation.outputs():
+                output.replace(_computed(core, output, weights))
+
+
+def _is_known(operation: Node) -> bool:
+    """Whether it depends on constants alone; on nothing that has a shape that only a run tells."""
+    return all(
+        is_weight(node) if node.get_type_name() == "Parameter" else node.get_type_name() != "ShapeOf"
+        for node in _behind(operation)
+    )
+
+
+def _behind(operation: Node) -> list[Node]:
+    """The operation, and all on whose results its own depend."""
+    nodes, ahead = dict[int, Node](), [operation]
+    while ahead:
+        node = ahead.pop()
+        if nodes.setdefault(node.get_instance_id(), node) is node:
+            ahead += [value.get_node() for value in node.input_values()]
+    return list(nodes.values())
+
+
+def _computed(core: openvino.Core, output: Output, weights: Mapping[str, NDArray[Any]]) -> Output:
+    """A constant that has the elements of `output`. Weights are inputs here, which no run changes."""
+    inputs = [node for node in _behind(output.get_node()) if node.get_type_name() == "Parameter"]
+    model = openvino.Model([opset15.result(output)], inputs, "known")
+    request = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
+    for index, node in enumerate(inputs):
+        request.set_input_tensor(index, tensor_over(weights[node.get_friendly_name()]))
+    request.infer()
+    result = request.get_output_tensor(0)
+    constant: Output = openvino.op.Constant(result).output(0)
+    return constant
