@@ -23,7 +23,7 @@ from openvino import opset15 as opset
 
 from delegraph_openvino.blob import WEIGHT
 
-__all__ = ["EXACT_NAN", "is_weight", "make_exact", "operations_of"]
+__all__ = ["EXACT_NAN", "make_exact", "nodes_behind", "operations_of", "shapes_behind"]
 
 EXACT_NAN: Final = "exact_nan"
 """The compile spec that asks for NaN behind layers, too."""
@@ -85,25 +85,31 @@ def _are_wide(operation: Node) -> bool:
 
 def _is_known(output: Output) -> bool:
     """Whether `output` depends only on constants and known sizes."""
-    shapes = _shapes_behind(output)
+    shapes = shapes_behind(output)
     return shapes is not None and all(shape.get_input_partial_shape(0).is_static for shape in shapes)
 
 
-def _shapes_behind(output: Output) -> list[Node] | None:
+def shapes_behind(output: Output) -> list[Node] | None:
     """The ShapeOf operations on which `output` depends, beside constants; None if it depends on an input's elements."""
-    shapes, seen, ahead = list[Node](), set[int](), [output.get_node()]
-    while ahead:
-        node = ahead.pop()
-        if node.get_type_name() == "Parameter" and not is_weight(node):
+    shapes = []
+    for node in nodes_behind(output):
+        if node.get_type_name() == "Parameter" and not _is_weight(node):
             return None
-        if node.get_instance_id() in seen:
-            continue
-        seen.add(node.get_instance_id())
         if node.get_type_name() == "ShapeOf":
             shapes.append(node)
-        else:
-            ahead += [value.get_node() for value in node.input_values()]
     return shapes
+
+
+def nodes_behind(output: Output) -> Iterator[Node]:
+    """The operations on whose elements `output` depends, its own first; none behind a ShapeOf."""
+    seen, ahead = set[int](), [output.get_node()]
+    while ahead:
+        node = ahead.pop()
+        if node.get_instance_id() not in seen:
+            seen.add(node.get_instance_id())
+            yield node
+            if node.get_type_name() != "ShapeOf":
+                ahead += [value.get_node() for value in node.input_values()]
 
 
 def _is_narrow(output: Output, depth: int = 8) -> bool:
@@ -126,7 +132,7 @@ def _has_narrow_constant(operation: Node) -> bool:
     return any(_is_constant(v) and _is_narrow(v) for v in operation.input_values())
 
 
-def is_weight(node: Node) -> bool:
+def _is_weight(node: Node) -> bool:
     """Whether an input of the graph is a large constant, which it is again when it is loaded."""
     return bool(node.get_type_name() == "Parameter" and node.get_friendly_name().startswith(WEIGHT))
 
@@ -193,7 +199,7 @@ def _select(operation: Node) -> Output | None:
 def _absolute(operation: Node) -> Output | None:
     """OpenVINO's Abs of values that depend on constants and sizes alone keeps the signs if the first has none."""
     value = operation.input_value(0)
-    if _is_constant(value) or _shapes_behind(value) is None:
+    if _is_constant(value) or shapes_behind(value) is None:
         return None
     return _made("maximum", value, opset.negative(value))
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import openvino
 from numpy.typing import NDArray
-from openvino import Node, Output, opset15
+from openvino import Output, opset15
 
-from delegraph_openvino.aot.exact import is_weight, operations_of
+from delegraph_openvino.aot.exact import nodes_behind, operations_of, shapes_behind
 from delegraph_openvino.runtime.tensors import tensor_over
 
 __all__ = ["compute_known_values"]
@@ -33,32 +33,13 @@ _IN_THE_RUN: Final = frozenset(
 def compute_known_values(core: openvino.Core, model: openvino.Model, weights: Mapping[str, NDArray[Any]]) -> None:
     """Replace, in place, operations on constants and on `weights`, by the name of their inputs, by their results."""
     for operation in operations_of(model):
-        if operation.get_type_name() in _IN_THE_RUN and _is_known(operation):
-            for output in operation.outputs():
-                output.replace(_computed(core, output, weights))
-
-
-def _is_known(operation: Node) -> bool:
-    """Whether it depends on constants alone; on nothing that has a shape that only a run tells."""
-    return all(
-        is_weight(node) if node.get_type_name() == "Parameter" else node.get_type_name() != "ShapeOf"
-        for node in _behind(operation)
-    )
-
-
-def _behind(operation: Node) -> list[Node]:
-    """The operation, and all on whose results its own depend."""
-    nodes, ahead = dict[int, Node](), [operation]
-    while ahead:
-        node = ahead.pop()
-        if nodes.setdefault(node.get_instance_id(), node) is node:
-            ahead += [value.get_node() for value in node.input_values()]
-    return list(nodes.values())
+        if operation.get_type_name() in _IN_THE_RUN and shapes_behind(operation.output(0)) == []:
+            operation.output(0).replace(_computed(core, operation.output(0), weights))
 
 
 def _computed(core: openvino.Core, output: Output, weights: Mapping[str, NDArray[Any]]) -> Output:
     """A constant that has the elements of `output`. Weights are inputs here, which no run changes."""
-    inputs = [node for node in _behind(output.get_node()) if node.get_type_name() == "Parameter"]
+    inputs = [node for node in nodes_behind(output) if node.get_type_name() == "Parameter"]
     model = openvino.Model([opset15.result(output)], inputs, "known")
     request = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
     for index, node in enumerate(inputs):
