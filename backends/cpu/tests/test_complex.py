@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -120,6 +121,31 @@ TRANSFORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "back_to_real": lambda x: torch.fft.irfft(x[:, : x.shape[1] // 2 + 1].to(torch.complex64), x.shape[1]),
     "along_the_first_dim": lambda x: torch.fft.rfft(x.T, dim=0),
 }
+
+
+INF, NAN, MOST = math.inf, math.nan, torch.finfo(torch.float32).max
+INFINITE: dict[str, tuple[Callable[..., Any], list[list[complex]]]] = {
+    "quotients": (torch.div, [[1, 0, 1j, 2 + 1j, 0], [complex(0, INF), complex(0, INF), complex(INF, 1), -INF, 0]]),
+    "one_by_infinity": (torch.reciprocal, [[complex(0, INF), complex(INF, 2), complex(1, -INF), MOST, 0]]),
+    "exponentials_of_minus_infinity": (torch.exp, [[complex(-INF, INF), complex(-INF, 1), complex(-INF, NAN), 1j]]),
+    "signs_of_what_is_too_long": (lambda z: z / z.abs(), [[complex(MOST, MOST), complex(1, MOST), 0, 2j]]),
+}
+
+
+@pytest.mark.parametrize("name", INFINITE)
+def test_infinite_parts(name: str) -> None:
+    """Which part of a number that is not finite is infinite or NaN, no standard says."""
+    function, operands = INFINITE[name]
+    tensors = tuple(torch.tensor(values, dtype=torch.complex64) for values in operands)
+    expected, actual = function(*tensors), torch.from_numpy(run(function, *tensors)[0])
+    torch.testing.assert_close(actual.isfinite(), expected.isfinite())
+    torch.testing.assert_close(actual[expected.isfinite()], expected[expected.isfinite()])
+
+
+def test_a_difference_with_infinity_is_not_a_number() -> None:
+    """torch multiplies by a complex -1, which makes NaN of both parts."""
+    a, b = torch.zeros(3, dtype=torch.complex64), torch.tensor([complex(NAN, INF), complex(1, INF), 2 + 1j])
+    np.testing.assert_array_equal(run(lambda a, b: (a - b).abs().isnan(), a, b)[0], (a - b).abs().isnan().numpy())
 
 
 def test_quarter_turns_of_a_transform_add_nothing() -> None:

@@ -131,6 +131,15 @@ def test_behind_a_layer_nan_is_one_if_it_has_to_be(activation: Function) -> None
     assert expected.isnan().any()
 
 
+def test_products_with_a_factor_are_left_where_nan_is_asked_for() -> None:
+    """With AMX, infinity times the least bfloat16 is NaN in them."""
+    added, a, b = (torch.randn(2, *sizes, dtype=torch.bfloat16) for sizes in ((3, 5), (3, 4), (4, 5)))
+    scaled = as_module(lambda *tensors: torch.baddbmm(*tensors, alpha=0.5))
+    lowered = delegraph.lower(scaled, (added, a, b), backends=["openvino{exact_nan=true}"])
+    assert "with AMX, infinity times the least bfloat16 is NaN" in str(lowered.report)
+    assert "1 node in 1 delegate" in str(delegraph.lower(scaled, (added, a, b), backends=["openvino"]).report)
+
+
 @pytest.mark.parametrize("function", [torch.log1p, torch.expm1])
 def test_next_to_zero_the_last_digits_are_right(function: Function) -> None:
     tiny = torch.tensor([1e-8, -1e-8, 1e-4, -1e-4, 1e-20, 0.0, 0.3, -0.49, 0.51, 5.0])
@@ -298,6 +307,8 @@ ON_CONSTANTS: dict[str, Function] = {
     "selu": lambda c: F.selu(c * 0.1),
     "hardsigmoid": lambda c: F.hardsigmoid(c * 0.1),
     "atan2": lambda c: torch.atan2(c.float(), c + 1.5),
+    "sort": lambda c: torch.sort((c * 7 % 5).float())[0],
+    "topk": lambda c: torch.topk((c * 7 % 5).float(), 3)[0],
 }
 
 

@@ -6,6 +6,7 @@ nothing. A move of complex numbers moves pairs, with a dim more. Fourier transfo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -125,6 +126,9 @@ def total(g: GraphBuilder, node: Node, self: Operand, other: Operand, alpha: Sca
     if alpha != 1:
         factor = g.tensor(alpha, dtype)
         c, d = g.op("Mul", c, factor), None if d is None else g.op("Mul", d, factor)
+    if d is not None and (op_type == "Sub" or alpha != 1):
+        # torch multiplies by a complex 1 or -1: a part that is not finite makes NaN of the other
+        c, d = g.op("Add", c, g.op("Sub", d, d)), g.op("Add", d, g.op("Sub", c, c))
     real, zero = g.op(op_type, a, c), g.op("Sub", a, a) if b is None else g.op("Sub", c, c)
     imag = g.op(op_type, b if b is not None else zero, d if d is not None else zero)
     return _pair(g, real, imag)
@@ -143,19 +147,24 @@ def product(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Va
 
 @convert_complex("div.Tensor div.Scalar")
 def div(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Value:
-    """(a + bi) / (c + di) by Smith's method: c and d are divided by the larger of the two before they are multiplied,
-    since their squares may be too large for their dtype."""
+    """(a + bi) / (c + di) by Smith's method, as torch has it, infinities and all (c10/util/complex.h):
+
+    |c| >= |d|:  r = d / c, s = c + d r,   (a + b r) / s + (b - a r) / s i
+    otherwise:   r = c / d, s = d + c r,   (b + a r) / s - (a - b r) / s i
+    """
     dtype = dtype_of(node)
     (a, b), (c, d) = _operand(g, self, dtype), _operand(g, other, dtype)
     if d is None:
         return _pair(g, *(g.op("Div", component, c) for component in (a, b) if component is not None))
     b = g.op("Sub", a, a) if b is None else b
-    larger = g.op("Max", g.op("Abs", c), g.op("Abs", d))
-    e, f = g.op("Div", c, larger), g.op("Div", d, larger)
-    divisor = g.op("Add", g.op("Mul", c, e), g.op("Mul", d, f))
-    real = g.op("Add", g.op("Mul", a, e), g.op("Mul", b, f))
-    imag = g.op("Sub", g.op("Mul", b, e), g.op("Mul", a, f))
-    return _pair(g, g.op("Div", real, divisor), g.op("Div", imag, divisor))
+    first = g.op("GreaterOrEqual", g.op("Abs", c), g.op("Abs", d))
+    larger, smaller = g.op("Where", first, c, d), g.op("Where", first, d, c)
+    p, q = g.op("Where", first, a, b), g.op("Where", first, b, a)
+    ratio = g.op("Div", smaller, larger)
+    divisor = g.op("Add", larger, g.op("Mul", smaller, ratio))
+    real = g.op("Div", g.op("Add", p, g.op("Mul", q, ratio)), divisor)
+    imag = g.op("Div", g.op("Sub", q, g.op("Mul", p, ratio)), divisor)
+    return _pair(g, real, g.op("Where", first, imag, g.op("Neg", imag)))
 
 
 @convert_complex("reciprocal")
@@ -191,9 +200,11 @@ def full(g: GraphBuilder, node: Node, size: Sequence[int], value: complex, *_: o
 
 @convert_complex("exp")
 def exp(g: GraphBuilder, node: Node, self: Node) -> ir.Value:
+    """Of a real part of -inf 0, whatever the angle."""
     real, imag = parts(g, g.value(self))
-    length = g.op("Exp", real)
-    return _pair(g, *(g.op("Mul", length, g.op(name, imag)) for name in ("Cos", "Sin")))
+    nothing = g.op("Equal", real, g.tensor(-math.inf, dtype_of(node)))
+    length, angle = g.op("Exp", real), g.op("Where", nothing, g.tensor(0.0, dtype_of(node)), imag)
+    return _pair(g, *(g.op("Mul", length, g.op(name, angle)) for name in ("Cos", "Sin")))
 
 
 # ---- moves: those of the pairs ------------------------------------------------------------------------------------

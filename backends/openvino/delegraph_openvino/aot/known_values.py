@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 import openvino
 from numpy.typing import NDArray
-from openvino import Output, opset15
+from openvino import Node, Output, opset15
 
 from delegraph_openvino.aot.exact import nodes_behind, operations_of, shapes_behind
 from delegraph_openvino.runtime.tensors import tensor_over
@@ -24,7 +25,7 @@ __all__ = ["compute_known_values"]
 _IN_THE_RUN: Final = frozenset(
     {
         *("BitwiseAnd", "BitwiseLeftShift", "BitwiseNot", "BitwiseOr", "BitwiseRightShift", "BitwiseXor"),
-        *("Elu", "HardSigmoid", "IsFinite", "IsInf", "IsNaN", "Selu"),
+        *("Elu", "HardSigmoid", "If", "IsFinite", "IsInf", "IsNaN", "Selu"),
     }
 )
 """Types of operations that are not computed when a model is compiled: each was measured, in three runs."""
@@ -33,8 +34,20 @@ _IN_THE_RUN: Final = frozenset(
 def compute_known_values(core: openvino.Core, model: openvino.Model, weights: Mapping[str, NDArray[Any]]) -> None:
     """Replace, in place, operations on constants and on `weights`, by the name of their inputs, by their results."""
     for operation in operations_of(model):
-        if operation.get_type_name() in _IN_THE_RUN and shapes_behind(operation.output(0)) == []:
-            operation.output(0).replace(_computed(core, operation.output(0), weights))
+        if operation.get_type_name() in _IN_THE_RUN and _is_known(operation):
+            for output in operation.outputs():
+                output.replace(_computed(core, output, weights))
+
+
+def _is_known(operation: Node) -> bool:
+    """Whether an operation depends on constants alone; shapes that are known become such."""
+    shapes = shapes_behind(operation.output(0))
+    if shapes is None or any(node.get_input_partial_shape(0).is_dynamic for node in shapes):
+        return False
+    for node in shapes:
+        sizes = np.array(list(node.get_input_shape(0)), node.get_output_element_type(0).to_dtype())
+        node.output(0).replace(openvino.op.Constant(sizes).output(0))
+    return True
 
 
 def _computed(core: openvino.Core, output: Output, weights: Mapping[str, NDArray[Any]]) -> Output:
