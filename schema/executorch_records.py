@@ -17,7 +17,7 @@ from typing import Final
 
 from delegraph.program import schema
 from delegraph.program._generated import bundled_program_tables, flat_tensor_tables, program_tables
-from delegraph.program.table_layout import TableLayout, layouts_of
+from delegraph.program.flatbuffer.table_layout import TableLayout, layouts_of
 
 PLUGIN: Final = Path(__file__).resolve().parents[1] / "plugins" / "executorch" / "delegraph_executorch"
 TABLES: Final[dict[Path, ModuleType]] = {

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from delegraph.program.table_layout import TableLayout
+from delegraph.program.flatbuffer.table_layout import TableLayout
 
 GENERATOR = runpy.run_path(str(Path(__file__).parents[1] / "schema" / "executorch_records.py"))
 

@@ -37,10 +37,10 @@ from delegraph.interfaces import (
     PreprocessResult,
 )
 from delegraph.plugins.registry import PluginRegistry
-from delegraph.program.deserialize import deserialize_program
+from delegraph.program.files.deserialize import deserialize_program
+from delegraph.program.files.serialize import serialize_program
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, write_flat_tensor
 from delegraph.program.schema import NamedData, Program
-from delegraph.program.serialize import serialize_program
 from delegraph.program.shared_state import SHARED_STATE_KEY
 from delegraph.runtime import BackendInterface, HierarchicalAllocator, MemoryManager, SharedState
 

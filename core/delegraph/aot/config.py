@@ -21,7 +21,7 @@ from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
 from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.interfaces.pipeline import DialectRule, PipelineStage
 from delegraph.plugins.plugin_spec import PluginName
-from delegraph.program.serialize import SerializationConfig
+from delegraph.program.files.serialize import SerializationConfig
 
 __all__ = [
     "DEFAULT_EXTERNAL_TAG",

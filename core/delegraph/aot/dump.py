@@ -24,9 +24,9 @@ from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.plugins.discovery import did_you_mean
 from delegraph.plugins.engine_files import engine_files
 from delegraph.plugins.registry import PluginRegistry
-from delegraph.program.atomic_file import write_together
+from delegraph.program.files.atomic_file import write_together
 from delegraph.program.schema import Buffer
-from delegraph.program.text import to_text
+from delegraph.program.text.to_text import to_text
 
 __all__ = ["Dumps"]
 

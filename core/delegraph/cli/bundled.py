@@ -24,7 +24,7 @@ __all__ = ["is_bundled", "print_cases", "suites_json", "verify"]
 
 def is_bundled(path: str) -> bool:
     """Whether the file is a `.bpte`. Raises `AccessFailed`."""
-    from delegraph.program.header import BUNDLED_IDENTIFIER
+    from delegraph.program.files.header import BUNDLED_IDENTIFIER
     from delegraph.runtime.data_loader import MmapDataLoader
 
     source = MmapDataLoader(path)

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         return _check(args, text)
 
-    from delegraph.program.atomic_file import write_atomically
+    from delegraph.program.files.atomic_file import write_atomically
 
     write_atomically(args.output, [text.encode()])
     print(f"{args.output}: kernel library {library!r}, {len(registered)} kernels")

@@ -34,7 +34,7 @@ def write_delegates(records: schema.Program, folder: str, data: Sequence[str], a
     Nothing is written if one of the blobs cannot be read. Raises their backends' errors, and `OSError`.
     """
     from delegraph.plugins.registry import default_registry
-    from delegraph.program.atomic_file import write_together
+    from delegraph.program.files.atomic_file import write_together
     from delegraph.runtime.program import Program, Verification
 
     program = Program.load(records, verification=Verification.Minimal, data_path=data or None)

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
     from delegraph.cli.bundled import print_cases, suites_json
     from delegraph.cli.weights import is_weights, print_weights
-    from delegraph.program.deserialize import deserialize_program
+    from delegraph.program.files.deserialize import deserialize_program
     from delegraph.runtime.data_loader import open_data_loader
 
     if (args.memory and args.text) or (args.output and not args.memory):
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     source = open_data_loader(args.program if bundled is None else bundled.buffer)
     program = deserialize_program(source)
     if args.text:
-        from delegraph.program.text import to_text
+        from delegraph.program.text.to_text import to_text
 
         print(to_text(program), end="")
         return 0
@@ -120,7 +120,7 @@ def _bundled(path: str) -> BundledProgram | None:
 
 
 def _head(source: DataLoader) -> bytes:
-    from delegraph.program.header import HEAD_SIZE
+    from delegraph.program.files.header import HEAD_SIZE
 
     return bytes(source.load(0, min(HEAD_SIZE, source.size())))
 

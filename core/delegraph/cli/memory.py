@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from delegraph.program.memory_maps import MemoryMap
+    from delegraph.program.memory.memory_maps import MemoryMap
     from delegraph.program.schema import Program
 
 __all__ = ["show_memory"]
@@ -14,8 +14,8 @@ __all__ = ["show_memory"]
 
 def show_memory(program: Program, as_json: bool, output: str | None) -> None:
     """Print where the tensors of all methods lie; draw it into the file `output`, if one is named."""
-    from delegraph.program.memory_drawing import draw_memory
-    from delegraph.program.memory_tables import memory_tables
+    from delegraph.program.memory.memory_drawing import draw_memory
+    from delegraph.program.memory.memory_tables import memory_tables
     from delegraph.tables import print_table
 
     maps = _maps(program)
@@ -33,7 +33,7 @@ def show_memory(program: Program, as_json: bool, output: str | None) -> None:
 
 def _maps(program: Program) -> list[MemoryMap]:
     from delegraph.program.contract import MethodContract, contracts_of
-    from delegraph.program.memory_maps import memory_map
+    from delegraph.program.memory.memory_maps import memory_map
     from delegraph.runtime.calls.arguments import Arguments
 
     contracts = contracts_of(program)

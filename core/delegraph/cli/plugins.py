@@ -246,7 +246,7 @@ _COMMANDS = {"list": _list, "show": _show, "check": _check, "doctor": _doctor}
 
 
 def _read(path: str) -> Program:
-    from delegraph.program.deserialize import deserialize_program
+    from delegraph.program.files.deserialize import deserialize_program
 
     with open(path, "rb") as file:
         return deserialize_program(file.read())

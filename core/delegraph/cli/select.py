@@ -103,7 +103,7 @@ def _named(paths: Sequence[str]) -> dict[str, bytes]:
 def _needs(path: str, data: bytes) -> ProgramNeeds:
     from delegraph.devtools.selective_build.needs import needs_of
     from delegraph.errors import InvalidProgram
-    from delegraph.program.deserialize import deserialize_program
+    from delegraph.program.files.deserialize import deserialize_program
 
     try:
         return needs_of(path, deserialize_program(data))
@@ -159,7 +159,7 @@ def _maker(path: str) -> _Maker:
 
 def _written(path: str, kind: str, data: bytes) -> Output:
     from delegraph.devtools.selective_build.report import Output
-    from delegraph.program.atomic_file import write_atomically
+    from delegraph.program.files.atomic_file import write_atomically
 
     write_atomically(path, [data])
     return Output(path, kind, len(data))

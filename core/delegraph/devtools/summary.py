@@ -17,7 +17,7 @@ from delegraph.program.buffers import byte_view
 from delegraph.program.contract import Dims, MethodContract, contracts_of, relation_text
 from delegraph.program.devices import memory_devices
 from delegraph.program.dtypes import nbytes, numpy_dtype
-from delegraph.program.header import HEAD_SIZE, read_head
+from delegraph.program.files.header import HEAD_SIZE, read_head
 from delegraph.program.kernel_calls import Need, kernel_key
 from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.program.schema import (

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from delegraph.program.deserialize import deserialize_program
+    from delegraph.program.checks.verify import verify_program
     from delegraph.program.devices import TARGET_DEVICE_COMPILE_SPEC_KEY, Device, target_device
     from delegraph.program.dtypes import DTYPES, nbytes, numpy_dtype, scalar_type
+    from delegraph.program.files.deserialize import deserialize_program
+    from delegraph.program.files.segment_source import SegmentSource
+    from delegraph.program.files.serialize import SerializationConfig, serialize_program, write_program
     from delegraph.program.flat_tensor import (
         ExternalData,
         FlatTensor,
@@ -21,14 +24,11 @@ if TYPE_CHECKING:
         serialize_flat_tensor,
         write_flat_tensor,
     )
-    from delegraph.program.memory_maps import MemoryMap, memory_map
+    from delegraph.program.memory.memory_maps import MemoryMap, memory_map
     from delegraph.program.raw_tables import read_tables, write_tables
-    from delegraph.program.read_text import from_text
     from delegraph.program.schema import Program, ScalarType
-    from delegraph.program.segment_source import SegmentSource
-    from delegraph.program.serialize import SerializationConfig, serialize_program, write_program
-    from delegraph.program.text import to_text
-    from delegraph.program.verify import verify_program
+    from delegraph.program.text.from_text import from_text
+    from delegraph.program.text.to_text import to_text
 
 __all__ = [
     "DTYPES",
@@ -62,9 +62,12 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "delegraph.program.deserialize": ("deserialize_program",),
+        "delegraph.program.checks.verify": ("verify_program",),
         "delegraph.program.devices": ("TARGET_DEVICE_COMPILE_SPEC_KEY", "Device", "target_device"),
         "delegraph.program.dtypes": ("DTYPES", "nbytes", "numpy_dtype", "scalar_type"),
+        "delegraph.program.files.deserialize": ("deserialize_program",),
+        "delegraph.program.files.segment_source": ("SegmentSource",),
+        "delegraph.program.files.serialize": ("SerializationConfig", "serialize_program", "write_program"),
         "delegraph.program.flat_tensor": (
             "ExternalData",
             "FlatTensor",
@@ -72,13 +75,10 @@ __getattr__, __dir__ = lazy_names(
             "serialize_flat_tensor",
             "write_flat_tensor",
         ),
-        "delegraph.program.memory_maps": ("MemoryMap", "memory_map"),
+        "delegraph.program.memory.memory_maps": ("MemoryMap", "memory_map"),
         "delegraph.program.raw_tables": ("read_tables", "write_tables"),
-        "delegraph.program.read_text": ("from_text",),
         "delegraph.program.schema": ("Program", "ScalarType"),
-        "delegraph.program.segment_source": ("SegmentSource",),
-        "delegraph.program.serialize": ("SerializationConfig", "serialize_program", "write_program"),
-        "delegraph.program.text": ("to_text",),
-        "delegraph.program.verify": ("verify_program",),
+        "delegraph.program.text.from_text": ("from_text",),
+        "delegraph.program.text.to_text": ("to_text",),
     },
 )

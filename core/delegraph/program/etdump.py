@@ -17,9 +17,9 @@ from typing import Final
 
 from delegraph.errors import InvalidArgument
 from delegraph.program._generated import etdump_tables as tables
-from delegraph.program.flatbuffer_builder import build
-from delegraph.program.flatbuffer_reader import FlatBufferReader
-from delegraph.program.record_codec import RecordCodec
+from delegraph.program.flatbuffer.builder import build
+from delegraph.program.flatbuffer.reader import FlatBufferReader
+from delegraph.program.flatbuffer.record_codec import RecordCodec
 from delegraph.program.schema import Buffer, ScalarType
 
 __all__ = [

@@ -22,20 +22,26 @@ from types import MappingProxyType
 from typing import Final
 
 from delegraph.errors import InvalidExternalData
-from delegraph.program import field_checks
 from delegraph.program._generated import flat_tensor_tables as tables
-from delegraph.program.atomic_file import write_atomically
 from delegraph.program.buffers import byte_view
+from delegraph.program.checks import field_checks
+from delegraph.program.checks.field_checks import Violations, under
+from delegraph.program.checks.verify import MAX_ALIGNMENT
+from delegraph.program.checks.verify_values import geometry_violations
 from delegraph.program.dtypes import nbytes
-from delegraph.program.field_checks import Violations, under
-from delegraph.program.flatbuffer_builder import build, rows
-from delegraph.program.flatbuffer_reader import FlatBufferReader
-from delegraph.program.record_codec import RecordCodec
+from delegraph.program.files.atomic_file import write_atomically
+from delegraph.program.files.segment_source import (
+    SegmentReader,
+    SegmentSource,
+    load,
+    read_segment_table,
+    segment_source,
+)
+from delegraph.program.files.segments import SegmentLayout, align_up
+from delegraph.program.flatbuffer.builder import build, rows
+from delegraph.program.flatbuffer.reader import FlatBufferReader
+from delegraph.program.flatbuffer.record_codec import RecordCodec
 from delegraph.program.schema import Buffer, ScalarType
-from delegraph.program.segment_source import SegmentReader, SegmentSource, load, read_segment_table, segment_source
-from delegraph.program.segments import SegmentLayout, align_up
-from delegraph.program.verify import MAX_ALIGNMENT
-from delegraph.program.verify_values import geometry_violations
 from delegraph.program.weights_origin import FILE_KEY, WeightsOrigin, read_origin
 
 __all__ = [

@@ -19,13 +19,13 @@ from delegraph.errors import InvalidArgument, InvalidProgram
 from delegraph.program._generated import bundled_program_tables, flat_tensor_tables
 from delegraph.program._generated import program_tables as tables
 from delegraph.program.buffers import byte_view
+from delegraph.program.files.header import BUNDLED_IDENTIFIER, IDENTIFIER, pack_head
+from delegraph.program.files.serialize import FORCE_ALIGN
 from delegraph.program.flat_tensor import IDENTIFIER as FLAT_TENSOR_IDENTIFIER
-from delegraph.program.flatbuffer_builder import Table, Tables, Vector, build, numbers
-from delegraph.program.flatbuffer_reader import FlatBufferReader
-from delegraph.program.header import BUNDLED_IDENTIFIER, IDENTIFIER, pack_head
+from delegraph.program.flatbuffer.builder import Table, Tables, Vector, build, numbers
+from delegraph.program.flatbuffer.reader import FlatBufferReader
+from delegraph.program.flatbuffer.table_layout import FieldKind, TableLayout, layouts_of
 from delegraph.program.schema import Buffer
-from delegraph.program.serialize import FORCE_ALIGN
-from delegraph.program.table_layout import FieldKind, TableLayout, layouts_of
 
 __all__ = ["read_tables", "write_tables"]
 

@@ -376,7 +376,7 @@ class ExecutionPlan:
 
     def _repr_html_(self) -> str:
         """The HTML that notebooks show."""
-        from delegraph.program.html import method_html
+        from delegraph.program.text.html import method_html
 
         return method_html(self)
 
@@ -418,7 +418,7 @@ class Program:
 
     def _repr_html_(self) -> str:
         """The HTML that notebooks show."""
-        from delegraph.program.html import program_html
+        from delegraph.program.text.html import program_html
 
         return program_html(self)
 

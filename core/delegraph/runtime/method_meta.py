@@ -133,7 +133,7 @@ class MethodMeta:
 
     def _repr_html_(self) -> str:
         """The HTML that notebooks show."""
-        from delegraph.program.html import method_html
+        from delegraph.program.text.html import method_html
 
         return method_html(self._plan, self._contract)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidProgram, InvalidState, NotFound
 from delegraph.interfaces.data_loader import DataLoader
 from delegraph.program import schema
-from delegraph.program.atomic_file import write_atomically
 from delegraph.program.contract import contracts_of
+from delegraph.program.files.atomic_file import write_atomically
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.program.shared_state import shared_buffers_of
 from delegraph.program.walk import delegates
@@ -95,7 +95,7 @@ class Program:
         plugins = None if environment is None else environment.plugins
         loaders, records = _read_program(source, plugins)
         if isinstance(source, schema.Program) and verification is Verification.InternalConsistency:
-            from delegraph.program.verify import verify_program
+            from delegraph.program.checks.verify import verify_program
 
             verify_program(source)
         files = [] if data_path is None else open_data_files(data_path, plugins)
@@ -254,7 +254,7 @@ def _read_program(
 ) -> tuple[list[DataLoader], schema.Program]:
     if isinstance(source, schema.Program):
         return [], source
-    from delegraph.program.deserialize import deserialize_program
+    from delegraph.program.files.deserialize import deserialize_program
 
     loader = open_data_loader(source, plugins)
     try:

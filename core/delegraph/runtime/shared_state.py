@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from delegraph.errors import InvalidProgram
 from delegraph.interfaces.platform import Platform
+from delegraph.program.checks.verify_values import is_stored
 from delegraph.program.schema import ExecutionPlan, Tensor
 from delegraph.program.shared_state import size_of_memory, tensors_in
-from delegraph.program.verify_values import is_stored
 from delegraph.runtime.execution.exclusive import Exclusive
 from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.loaded_program import LoadedProgram

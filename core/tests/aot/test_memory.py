@@ -12,7 +12,7 @@ from torch import nn
 from delegraph.aot.emission.planners import greedy, naive
 from delegraph.errors import InvalidState, LoweringError, PluginError, PluginNotFound
 from delegraph.interfaces import Lifetime, Plan
-from delegraph.program.memory_maps import memory_map
+from delegraph.program.memory.memory_maps import memory_map
 from delegraph.program.schema import AllocationDetails, ExecutionPlan, Tensor
 from delegraph.runtime import Runtime
 

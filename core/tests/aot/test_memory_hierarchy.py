@@ -16,7 +16,7 @@ from delegraph.cli import main
 from delegraph.errors import InvalidArgument, LoweringError
 from delegraph.interfaces import Memory, MemoryHierarchy, read_memory_hierarchy
 from delegraph.program.devices import Device
-from delegraph.program.memory_maps import MemoryMap, memory_map
+from delegraph.program.memory.memory_maps import MemoryMap, memory_map
 from delegraph.program.schema import DeviceType
 
 BOARD = """

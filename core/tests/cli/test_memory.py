@@ -8,8 +8,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from delegraph.program import write_program
-from delegraph.program.memory_drawing import draw_memory
-from delegraph.program.memory_maps import memory_map
+from delegraph.program.memory.memory_drawing import draw_memory
+from delegraph.program.memory.memory_maps import memory_map
 from delegraph.program.schema import DelegateCall, ExtraTensorInfo, KernelCall, Program
 
 from .conftest import plan, tensor

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import flatbuffers
 import pytest
 
-from delegraph.program.header import ExtendedHeader, pack_head
+from delegraph.program.files.header import ExtendedHeader, pack_head
 from delegraph.program.schema import (
     AllocationDetails,
     BackendDelegate,

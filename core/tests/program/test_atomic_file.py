@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from delegraph.program import atomic_file
-from delegraph.program.atomic_file import write_atomically, write_together
+from delegraph.program.files import atomic_file
+from delegraph.program.files.atomic_file import write_atomically, write_together
 
 
 @pytest.fixture(params=["unnamed", "named"], autouse=True)
@@ -129,8 +129,8 @@ def test_content_is_on_the_disk_before_the_name_and_the_name_on_return(
 
 KILLED = """
 import os, signal, sys
-from delegraph.program import atomic_file
-from delegraph.program.atomic_file import write_atomically, write_together
+from delegraph.program.files import atomic_file
+from delegraph.program.files.atomic_file import write_atomically, write_together
 
 def pieces():
     yield bytes(1 << 20)
@@ -197,7 +197,7 @@ def test_a_full_disk_is_told_with_the_name_of_the_file() -> None:
 
 LIMITED = """
 import resource, signal, sys
-from delegraph.program.atomic_file import write_together
+from delegraph.program.files.atomic_file import write_together
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
@@ -265,7 +265,7 @@ def test_a_read_only_program_leaves_the_data_as_they_were(pair: tuple[Path, Path
 
 KILLED_BETWEEN = """
 import os, signal, sys
-from delegraph.program.atomic_file import write_together
+from delegraph.program.files.atomic_file import write_together
 
 if sys.argv[3] == "named":
     del os.O_TMPFILE

@@ -10,7 +10,7 @@ import torch
 
 from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.emission.constant_pool import ConstantPool
-from delegraph.program.content_pool import ContentPool, first_equals
+from delegraph.program.files.content_pool import ContentPool, first_equals
 
 
 @pytest.fixture

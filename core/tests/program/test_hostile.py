@@ -14,9 +14,9 @@ from core.tests.program.flatc import program_generated as flatc
 from delegraph.errors import InvalidProgram
 from delegraph.program import deserialize_program, serialize_program
 from delegraph.program._generated import program_tables as tables
-from delegraph.program.flatbuffer_builder import Table, Tables, build, numbers, rows
-from delegraph.program.flatbuffer_reader import FlatBufferReader
-from delegraph.program.header import read_head
+from delegraph.program.files.header import read_head
+from delegraph.program.flatbuffer.builder import Table, Tables, build, numbers, rows
+from delegraph.program.flatbuffer.reader import FlatBufferReader
 from delegraph.program.schema import Program
 
 

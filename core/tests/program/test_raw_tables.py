@@ -8,6 +8,7 @@ import pytest
 
 from delegraph.errors import InvalidArgument, InvalidProgram
 from delegraph.program import deserialize_program, read_tables, serialize_program, write_tables
+from delegraph.program.files.serialize import SerializationConfig
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout, serialize_flat_tensor
 from delegraph.program.schema import (
     BackendDelegate,
@@ -25,7 +26,6 @@ from delegraph.program.schema import (
     String,
     Tensor,
 )
-from delegraph.program.serialize import SerializationConfig
 
 PLAN = ExecutionPlan(
     "forward",

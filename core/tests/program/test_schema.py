@@ -26,8 +26,8 @@ from delegraph.program.flat_tensor import (
     deserialize_flat_tensor,
     serialize_flat_tensor,
 )
+from delegraph.program.flatbuffer.table_layout import TableLayout, layouts_of
 from delegraph.program.schema import Program, ScalarType
-from delegraph.program.table_layout import TableLayout, layouts_of
 
 SCHEMA = Path(__file__).parents[3] / "schema"
 CODES = {

@@ -178,7 +178,7 @@ def test_what_is_shared_stays_within_what_the_reader_allows() -> None:
 
 
 def test_tables_beyond_two_gib_are_refused_before_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delegraph.program.flatbuffer_builder.MAX_SIZE", 1000)
+    monkeypatch.setattr("delegraph.program.flatbuffer.builder.MAX_SIZE", 1000)
     with pytest.raises(InvalidArgument, match=r"exceed 1000 bytes.*extract_delegate_segments=True"):
         serialize_program(with_blobs(bytes(1000)), SerializationConfig(extract_delegate_segments=False))
 

@@ -9,6 +9,7 @@ import pytest
 
 from delegraph.errors import InvalidProgram
 from delegraph.program import serialize_program, verify_program
+from delegraph.program.checks.verify import MAX_VIOLATIONS, find_violations
 from delegraph.program.schema import (
     AllocationDetails,
     BackendDelegate,
@@ -41,7 +42,6 @@ from delegraph.program.schema import (
     TensorDataLocation,
     TensorList,
 )
-from delegraph.program.verify import MAX_VIOLATIONS, find_violations
 
 TENSOR = Tensor(ScalarType.FLOAT, (2, 3), (0, 1))
 EXTERNAL = TensorDataLocation.EXTERNAL

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from delegraph.errors import AccessFailed, DelegraphError, MemoryAllocationFailed
-from delegraph.program.serialize import serialize_program
+from delegraph.program.files.serialize import serialize_program
 from delegraph.runtime import BackendInterface, BufferDataLoader, KernelLibrary, Module, Platform, Runtime
 
 from .conftest import PlanBuilder

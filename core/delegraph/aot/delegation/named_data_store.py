@@ -10,7 +10,7 @@ import torch
 
 from delegraph.aot.graph.stored_tensor import external_data
 from delegraph.interfaces.lowering import NamedDataStoreOutput
-from delegraph.program.content_pool import ContentPool
+from delegraph.program.files.content_pool import ContentPool
 from delegraph.program.flat_tensor import ExternalData, TensorLayout
 from delegraph.program.schema import NamedData, ScalarType
 

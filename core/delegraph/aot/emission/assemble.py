@@ -26,9 +26,9 @@ from delegraph.aot.graph.stored_tensor import external_data
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.program.contract import CONTRACT_KEY, write_contracts
+from delegraph.program.files.serialize import program_pieces
 from delegraph.program.flat_tensor import ExternalData, FlatTensor
 from delegraph.program.schema import BackendDelegate, ExecutionPlan, NamedData, Program
-from delegraph.program.serialize import program_pieces
 from delegraph.program.shared_state import SHARED_STATE_KEY, write_shared_buffers
 from delegraph.program.weights_origin import PROGRAM_KEY, WeightMark, WeightsOrigin, digest
 

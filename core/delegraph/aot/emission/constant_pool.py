@@ -8,7 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from delegraph.aot.graph.stored_tensor import tensor_bytes
-from delegraph.program.content_pool import ContentPool
+from delegraph.program.files.content_pool import ContentPool
 from delegraph.program.schema import Buffer
 
 __all__ = ["ConstantPool"]

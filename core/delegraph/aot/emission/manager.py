@@ -19,13 +19,13 @@ from delegraph.aot.emission.instructions import DelegateInfo
 from delegraph.aot.emission.memory import MemoryReport
 from delegraph.aot.etrecord.record import ETRecord
 from delegraph.errors import ETRecordError, LoweringError
-from delegraph.program.atomic_file import write_together
+from delegraph.program.files.atomic_file import write_together
+from delegraph.program.files.serialize import program_pieces, serialize_program
 from delegraph.program.flat_tensor import FlatTensor, flat_tensor_pieces
-from delegraph.program.html import program_html
 from delegraph.program.raw_tables import read_tables
 from delegraph.program.schema import Buffer, Program
-from delegraph.program.serialize import program_pieces, serialize_program
-from delegraph.program.text import to_text
+from delegraph.program.text.html import program_html
+from delegraph.program.text.to_text import to_text
 
 __all__ = ["ExecutorchProgramManager"]
 

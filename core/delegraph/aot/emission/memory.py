@@ -16,7 +16,7 @@ from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
 from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, PlanError, check_places, check_plan
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.devices import CPU, Device, memory_devices
-from delegraph.program.live_ranges import BEFORE, live_ranges
+from delegraph.program.memory.live_ranges import BEFORE, live_ranges
 from delegraph.program.schema import AllocationDetails, NonConstBufferDevice, Tensor, Value
 
 __all__ = ["MemoryReport", "SharedMemory", "lifetimes", "load_planner", "plan_memory", "shared_memory"]

@@ -14,13 +14,13 @@ from delegraph.devtools.bundled_program.cases import BundledTensor, BundledValue
 from delegraph.errors import InvalidArgument, InvalidProgram, InvalidType
 from delegraph.program import nbytes
 from delegraph.program._generated import bundled_program_tables as tables
-from delegraph.program.atomic_file import write_atomically
 from delegraph.program.buffers import byte_view
-from delegraph.program.flatbuffer_builder import MAX_SIZE, Table, Tables, Vector, build, numbers, rows
-from delegraph.program.flatbuffer_reader import FlatBufferReader
-from delegraph.program.header import BUNDLED_IDENTIFIER
+from delegraph.program.checks.verify_values import geometry_violations
+from delegraph.program.files.atomic_file import write_atomically
+from delegraph.program.files.header import BUNDLED_IDENTIFIER
+from delegraph.program.flatbuffer.builder import MAX_SIZE, Table, Tables, Vector, build, numbers, rows
+from delegraph.program.flatbuffer.reader import FlatBufferReader
 from delegraph.program.schema import Buffer, ScalarType
-from delegraph.program.verify_values import geometry_violations
 from delegraph.runtime.data_loader import Source, open_data_loader
 
 __all__ = ["load_bundled_program", "serialize_bundled_program", "write_bundled_program"]

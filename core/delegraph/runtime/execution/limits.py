@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from delegraph.errors import InvalidArgument, LimitExceeded
+from delegraph.program.checks.verify_values import is_stored
 from delegraph.program.dtypes import nbytes
 from delegraph.program.schema import ExecutionPlan, Tensor, TensorShapeDynamism, Value
-from delegraph.program.verify_values import is_stored
 from delegraph.program.walk import tensor_indices
 
 __all__ = ["DEFAULT_LIMITS", "HOUR", "Limits"]

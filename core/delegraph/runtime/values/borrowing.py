@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from delegraph.errors import InvalidArgument
-from delegraph.program.accesses import access
+from delegraph.program.checks.verify_values import is_stored
 from delegraph.program.devices import memory_devices
 from delegraph.program.dtypes import nbytes
-from delegraph.program.live_ranges import Place, place_of
+from delegraph.program.memory.accesses import access
+from delegraph.program.memory.live_ranges import Place, place_of
 from delegraph.program.schema import (
     DelegateCall,
     ExecutionPlan,
@@ -27,7 +28,6 @@ from delegraph.program.schema import (
     Tensor,
     TensorShapeDynamism,
 )
-from delegraph.program.verify_values import is_stored
 from delegraph.program.walk import instructions, tensor_indices
 from delegraph.runtime.values.values import attribute_name
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from delegraph.errors import InvalidExternalData, InvalidProgram, RuntimeFault, restated
 from delegraph.interfaces.device import DeviceMemoryBuffer, DeviceTensor
+from delegraph.program.checks.verify_values import is_external, is_stored
 from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.schema import (
     Bool,
@@ -30,7 +31,6 @@ from delegraph.program.schema import (
     TensorShapeDynamism,
     Value,
 )
-from delegraph.program.verify_values import is_external, is_stored
 from delegraph.runtime.values.memory import HierarchicalAllocator
 from delegraph.runtime.values.values import (
     LISTS_OF_VALUES,

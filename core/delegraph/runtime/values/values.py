@@ -32,7 +32,7 @@ from delegraph.program.schema import (
 
 Array: TypeAlias = NDArray[np.generic]
 """The value of a tensor. That of a tensor in a device's memory is a `DeviceTensor`, which kernels never meet: they work
-in the CPU's memory (`program/verify_devices.py`)."""
+in the CPU's memory (`program/checks/verify_devices.py`)."""
 Memory: TypeAlias = "NDArray[np.uint8] | DeviceMemoryBuffer"
 Shape: TypeAlias = tuple[int, ...]
 Allocate: TypeAlias = Callable[[int], NDArray[np.uint8]]

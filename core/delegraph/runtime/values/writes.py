@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from delegraph.errors import InvalidProgram
+from delegraph.program.checks.verify_values import is_stored
 from delegraph.program.dtypes import dtype_info
 from delegraph.program.kernel_calls import Arguments, result_tensors
 from delegraph.program.prim_op_names import ET_COPY_INDEX, ET_VIEW, PRIM_OPS
@@ -29,7 +30,6 @@ from delegraph.program.schema import (
     Tensor,
     Value,
 )
-from delegraph.program.verify_values import is_stored
 from delegraph.program.walk import kernel_calls
 from delegraph.runtime.values.values import LISTS_OF_VALUES
 

@@ -18,9 +18,9 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from delegraph.errors import InvalidArgument
-from delegraph.program.flatbuffer_builder import Table, Tables, Vector, numbers
-from delegraph.program.flatbuffer_reader import FlatBufferReader
-from delegraph.program.table_layout import FieldKind, TableLayout, layouts_of
+from delegraph.program.flatbuffer.builder import Table, Tables, Vector, numbers
+from delegraph.program.flatbuffer.reader import FlatBufferReader
+from delegraph.program.flatbuffer.table_layout import FieldKind, TableLayout, layouts_of
 
 __all__ = ["Conversion", "RecordCodec"]
 

@@ -8,9 +8,9 @@ from typing import Final, TypeAlias
 
 from delegraph.program import schema
 from delegraph.program._generated import program_tables
-from delegraph.program.flatbuffer_builder import Table
-from delegraph.program.flatbuffer_reader import FlatBufferReader
-from delegraph.program.record_codec import RecordCodec
+from delegraph.program.flatbuffer.builder import Table
+from delegraph.program.flatbuffer.reader import FlatBufferReader
+from delegraph.program.flatbuffer.record_codec import RecordCodec
 from delegraph.program.schema import AllocationDetails, ExecutionPlan
 
 __all__ = ["INLINE", "SEGMENT", "DataReference", "decode_plan", "encode_plan"]

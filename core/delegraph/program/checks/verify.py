@@ -13,8 +13,10 @@ from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from delegraph.errors import InvalidProgram
-from delegraph.program import field_checks
-from delegraph.program.field_checks import Violations, under
+from delegraph.program.checks import field_checks
+from delegraph.program.checks.field_checks import Violations, under
+from delegraph.program.checks.verify_devices import device_violations
+from delegraph.program.checks.verify_values import MAX_NBYTES, Kinds, ValueContext, value_violations
 from delegraph.program.schema import (
     BackendDelegate,
     Bool,
@@ -34,8 +36,6 @@ from delegraph.program.schema import (
     Program,
     Tensor,
 )
-from delegraph.program.verify_devices import device_violations
-from delegraph.program.verify_values import MAX_NBYTES, Kinds, ValueContext, value_violations
 from delegraph.program.walk import delegates
 
 MAX_ALIGNMENT: Final = 2**30

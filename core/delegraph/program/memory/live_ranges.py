@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
-from delegraph.program.accesses import access
 from delegraph.program.dtypes import nbytes
+from delegraph.program.memory.accesses import access
 from delegraph.program.schema import (
     DelegateCall,
     ExecutionPlan,

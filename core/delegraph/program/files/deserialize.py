@@ -12,10 +12,19 @@ from types import MappingProxyType
 
 from delegraph.errors import InvalidProgram
 from delegraph.program._generated import program_tables as tables
+from delegraph.program.checks.verify import verify_program
+from delegraph.program.checks.verify_values import MAX_RANK, is_external
 from delegraph.program.dtypes import nbytes
-from delegraph.program.flatbuffer_reader import FlatBufferReader
-from delegraph.program.header import HEAD_SIZE, ExtendedHeader, read_head
-from delegraph.program.plan_codec import INLINE, SEGMENT, DataReference, decode_plan
+from delegraph.program.files.header import HEAD_SIZE, ExtendedHeader, read_head
+from delegraph.program.files.segment_source import (
+    SegmentReader,
+    SegmentSource,
+    load,
+    read_segment_table,
+    segment_source,
+)
+from delegraph.program.flatbuffer.plan_codec import INLINE, SEGMENT, DataReference, decode_plan
+from delegraph.program.flatbuffer.reader import FlatBufferReader
 from delegraph.program.schema import (
     Buffer,
     ExecutionPlan,
@@ -23,9 +32,6 @@ from delegraph.program.schema import (
     Program,
     Tensor,
 )
-from delegraph.program.segment_source import SegmentReader, SegmentSource, load, read_segment_table, segment_source
-from delegraph.program.verify import verify_program
-from delegraph.program.verify_values import MAX_RANK, is_external
 
 
 def deserialize_program(source: Buffer | SegmentSource) -> Program:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from delegraph.program.memory_maps import MemoryMap
+from delegraph.program.memory.memory_maps import MemoryMap
 from delegraph.tables import Table, count
 
 __all__ = ["memory_tables"]

@@ -20,7 +20,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
 
 from delegraph.errors import RuntimeFault
-from delegraph.program.table_layout import TableLayout
+from delegraph.program.flatbuffer.table_layout import TableLayout
 
 _E = TypeVar("_E", bound=IntEnum)
 

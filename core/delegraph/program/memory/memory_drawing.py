@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from xml.sax.saxutils import escape
 
-from delegraph.program.memory_maps import MemoryMap, MemoryUsage, PlacedTensor
+from delegraph.program.memory.memory_maps import MemoryMap, MemoryUsage, PlacedTensor
 
 __all__ = ["draw_memory"]
 

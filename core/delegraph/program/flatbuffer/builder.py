@@ -19,8 +19,8 @@ from operator import ne
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from delegraph.errors import InvalidArgument
+from delegraph.program.flatbuffer.table_layout import TableLayout
 from delegraph.program.schema import Buffer
-from delegraph.program.table_layout import TableLayout
 
 MAX_SIZE: Final = 2**31 - 1
 """Bytes that a flatbuffer can have, by its signed 32-bit offsets."""

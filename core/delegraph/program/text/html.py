@@ -10,9 +10,9 @@ from typing import Final
 from delegraph.notebook import folded, paragraph, table
 from delegraph.program.contract import Dims, MethodContract, contracts_of
 from delegraph.program.dtypes import dtype_info, nbytes
-from delegraph.program.memory_drawing import draw_memory
-from delegraph.program.memory_maps import MemoryMap, called, memory_map
-from delegraph.program.memory_tables import memory_tables
+from delegraph.program.memory.memory_drawing import draw_memory
+from delegraph.program.memory.memory_maps import MemoryMap, called, memory_map
+from delegraph.program.memory.memory_tables import memory_tables
 from delegraph.program.schema import DelegateCall, ExecutionPlan, Program, Tensor, TensorShapeDynamism, Value
 from delegraph.program.walk import instructions
 from delegraph.tables import Table, count

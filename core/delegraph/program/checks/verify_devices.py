@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from delegraph.program.checks.field_checks import Violations
 from delegraph.program.devices import CPU, Device, memory_devices, tagged_device, target_device, tensor_device
-from delegraph.program.field_checks import Violations
 from delegraph.program.prim_op_names import D2H_COPY, DEVICE_COPIES
 from delegraph.program.schema import DelegateCall, ExecutionPlan, KernelCall, Tensor
 from delegraph.program.walk import instructions, operands, tensor_indices

@@ -8,7 +8,7 @@ from typing import Protocol, cast
 from delegraph.errors import RuntimeFault
 from delegraph.program._generated.program_tables import DATA_SEGMENT
 from delegraph.program.buffers import byte_view
-from delegraph.program.flatbuffer_reader import FlatBufferReader
+from delegraph.program.flatbuffer.reader import FlatBufferReader
 from delegraph.program.schema import Buffer
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from delegraph.program._generated.program_tables import DATA_SEGMENT
-from delegraph.program.content_pool import first_equals
-from delegraph.program.flatbuffer_builder import Tables, rows
+from delegraph.program.files.content_pool import first_equals
+from delegraph.program.flatbuffer.builder import Tables, rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from delegraph.program.devices import memory_devices
-from delegraph.program.live_ranges import (
+from delegraph.program.memory.live_ranges import (
     BEFORE,
     Place,
     Span,
@@ -66,13 +66,13 @@ class MemoryMap:
 
     def _repr_html_(self) -> str:
         """The HTML that notebooks show: the drawing, and its tables."""
-        from delegraph.program.html import memory_html
+        from delegraph.program.text.html import memory_html
 
         return memory_html([self])
 
 
 def memory_map(plan: ExecutionPlan, input_names: Sequence[str] = ()) -> MemoryMap:
-    """Where the tensors of `plan` lie, read off its instructions (`program/live_ranges.py`). Runs nothing.
+    """Where the tensors of `plan` lie, read off its instructions (`program/memory/live_ranges.py`). Runs nothing.
 
     `input_names`, one for each input; without them they are `input 0`, `input 1` …
     """

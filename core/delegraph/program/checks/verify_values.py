@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from delegraph.program import field_checks
+from delegraph.program.checks import field_checks
+from delegraph.program.checks.field_checks import Violations
 from delegraph.program.dtypes import nbytes
-from delegraph.program.field_checks import Violations
 from delegraph.program.schema import (
     Bool,
     BoolList,

@@ -48,7 +48,7 @@ from delegraph.program.schema import (
     TensorList,
     Value,
 )
-from delegraph.program.text import DYNAMISM
+from delegraph.program.text.to_text import DYNAMISM
 
 __all__ = ["from_text"]
 

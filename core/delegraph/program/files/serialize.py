@@ -16,15 +16,15 @@ from typing import Final
 
 from delegraph.errors import InvalidArgument
 from delegraph.program._generated import program_tables as tables
-from delegraph.program.atomic_file import write_atomically
 from delegraph.program.buffers import byte_view
-from delegraph.program.content_pool import first_equals
-from delegraph.program.flatbuffer_builder import Table, Tables, Vector, build, numbers, rows
-from delegraph.program.header import ExtendedHeader, pack_head
-from delegraph.program.plan_codec import INLINE, SEGMENT, DataReference, encode_plan
+from delegraph.program.checks.verify import verify_program
+from delegraph.program.files.atomic_file import write_atomically
+from delegraph.program.files.content_pool import first_equals
+from delegraph.program.files.header import ExtendedHeader, pack_head
+from delegraph.program.files.segments import SegmentLayout, align_up, concatenate
+from delegraph.program.flatbuffer.builder import Table, Tables, Vector, build, numbers, rows
+from delegraph.program.flatbuffer.plan_codec import INLINE, SEGMENT, DataReference, encode_plan
 from delegraph.program.schema import Buffer, NamedData, Program
-from delegraph.program.segments import SegmentLayout, align_up, concatenate
-from delegraph.program.verify import verify_program
 
 FORCE_ALIGN: Final = 16
 """The alignment of inline data in the schema (`force_align`), in bytes."""

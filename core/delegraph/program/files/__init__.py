@@ -1,0 +1,10 @@
+"""A program <-> its file.
+
+content_pool.py     blobs -> each of them once
+segments.py         blobs -> aligned segments behind the flatbuffer
+header.py           where the segments begin
+serialize.py        a program -> bytes
+atomic_file.py      bytes -> a file, whole or not at all
+segment_source.py   a file -> its segments, when they are asked for
+deserialize.py      bytes -> a checked program
+"""
