@@ -236,3 +236,31 @@ def test_roll_of_any_number_of_rows(roll: Callable[[torch.Tensor], torch.Tensor]
     for rows in (0, 1, 2, 9):
         x = torch.randn(rows, 4)
         torch.testing.assert_close(program.module()(x), roll(x))
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_rrelu_has_the_mean_of_its_slopes(decomposed: bool, inplace: bool, dtype: torch.dtype) -> None:
+    """Torch defines it by a call that writes the slopes to a tensor of noise."""
+    module = torch.nn.Sequential(torch.nn.Hardtanh(-2, 3), torch.nn.RReLU(0.1, 0.9, inplace)).eval()
+    x = torch.tensor([-2.0, -0.3, -0.0, 0.0, 3.0, float("nan")], dtype=dtype)
+    exported = torch.export.export(module, (x,))
+    program = to_edge_dialect(functionalize(exported.run_decompositions() if decomposed else exported, {}))
+    verify(program, EDGE)
+    torch.testing.assert_close(program.module()(x), module(x), rtol=0, atol=0, equal_nan=True)
+
+
+def test_rrelu_outside_of_training_leaves_its_noise() -> None:
+    rrelu = aten.rrelu_with_noise_functional.default
+    assert_as_eager(lambda x, noise: rrelu(x, noise, 0.25, 0.75), FLOATS, FLOATS + 1)
+
+
+def test_rrelu_in_training_draws_slopes() -> None:
+    rrelu = aten.rrelu_with_noise_functional.default
+    x = torch.randn(1000)
+    program = to_edge_dialect(functional(lambda x: rrelu(x, torch.empty_like(x), 0.25, 0.75, True), x))
+    result, slopes = program.module()(x)
+    assert torch.equal(result, x * slopes) and (slopes[x > 0] == 1).all()
+    drawn = slopes[x <= 0]
+    assert 0.25 <= drawn.min() < 0.3 and 0.7 < drawn.max() <= 0.75

@@ -58,10 +58,10 @@ def _bound(operator: TorchOperator, context: KernelContext, args: Sequence[Any])
         pairs = _pairs(outs, _by_out(outs, shown))
         copies = [partial(_target(context, out, view).copy_, view) for out, view in pairs]
         return copies[0] if len(copies) == 1 else lambda: [copy() for copy in copies]
-    if operator.into is None or (operator.functional is not None and _lacks_outs(outs)):
-        assert operator.functional is not None
-        compute = _prepared(operator.functional, operator, inputs)
+    compute = _computed(operator, inputs, operator.into is None or _lacks_outs(outs))
+    if compute is not None:
         return lambda: _store(context, outs, _by_out(outs, compute()))
+    assert operator.into is not None
     out_tensors = _map(written_tensor, outs)
     call = _prepared(operator.into, operator, inputs, out_tensors)
     return _checked_once(context, call, outs, out_tensors) if outs else call
@@ -90,8 +90,8 @@ def _executed(operator: TorchOperator, context: KernelContext, args: Sequence[An
         assert operator.into is not None
         return _prepared(operator.into, operator, inputs)()
     results = _shown(operator, inputs)
-    if results is None and operator.functional is not None:
-        results = _prepared(operator.functional, operator, inputs)()
+    if results is None and (compute := _computed(operator, inputs, True)) is not None:
+        results = compute()
     if results is not None:
         return _store(context, outs, _by_out(outs, results))
     return _write(operator, context, args, inputs, outs)
@@ -168,6 +168,16 @@ def _shown(operator: TorchOperator, inputs: Sequence[Any]) -> Any:
         return _prepared(operator.view, operator, inputs)()
     except RuntimeError:
         return None
+
+
+def _computed(operator: TorchOperator, inputs: Sequence[Any], functional: bool) -> Callable[[], Any] | None:
+    """The call that returns new tensors: of the substitute in its dtypes, else, if `functional`, of that operator."""
+    substitute = operator.substitute
+    if substitute is not None and inputs[0].dtype in substitute.dtypes:
+        return _prepared(substitute.function, operator, inputs)
+    if not functional or operator.functional is None:
+        return None
+    return _prepared(operator.functional, operator, inputs)
 
 
 def _lacks_outs(outs: Outs) -> bool:

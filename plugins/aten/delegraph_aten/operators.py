@@ -16,6 +16,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
 from delegraph_aten.dim_order_ops import DIM_ORDER_OPS
+from delegraph_aten.substitutes import SUBSTITUTES, Substitute
 from delegraph_aten.values import Convert, converter
 
 _DEFINED_IN: Final = {"quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
@@ -39,7 +40,7 @@ class TorchOperator:
 
     `into` writes into the outs, or works in place, or returns a scalar. `functional` returns new tensors for the outs;
     it is given where `into` is not, or where `into` is no more than `functional` and a copy. `view` shows what is to be
-    copied.
+    copied. `substitute` stands for all of them in its dtypes.
     """
 
     name: str
@@ -48,6 +49,7 @@ class TorchOperator:
     into: Callable[..., Any] | None
     functional: Callable[..., Any] | None = None
     view: Callable[..., Any] | None = None
+    substitute: Substitute | None = None
     shape_is_known: bool = False
     """The shapes of the outs follow from everything else than the content of tensors."""
     shapes: dict[object, list[Any]] = field(default_factory=dict, compare=False, repr=False)
@@ -99,6 +101,7 @@ def _of_overload(name: str, overload: OpOverload, functional: OpOverload | None)
         _call(overload),
         functional=_call(functional) if functional is not None and generated else None,
         view=_view_of(overload),
+        substitute=SUBSTITUTES.get(name),
         shape_is_known=not generated and tags.isdisjoint(_CONTENT_DECIDES),
     )
 

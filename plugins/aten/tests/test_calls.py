@@ -188,6 +188,51 @@ def test_outs_of_any_size_are_resized(op: str, arguments: list[Any], dtype: Any)
         assert out.shape == tuple(expected.shape)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_convolutions_of_complex_numbers(mode: str, dtype: Any, dims: int, transposed: bool) -> None:
+    """Torch's kernels of `convolution` have none; its `conv1d` … make them of real ones."""
+    x, weight, bias = (
+        (np.arange(np.prod(shape)) % 5 - 1.5j * np.arange(np.prod(shape))).astype(dtype).reshape(shape)
+        for shape in ((2, 4, *[5] * dims), (4, 2, *[2] * dims), (4,))
+    )
+    stride, padding, dilation, output_padding = ([number] * dims for number in (2, 1, 1, int(transposed)))
+    operands = [torch.from_numpy(array) for array in (x, weight, bias)]
+    if transposed:
+        function = getattr(torch, f"conv_transpose{dims}d")
+        expected = function(*operands, stride, padding, output_padding, 2, dilation)
+    else:
+        expected = getattr(torch, f"conv{dims}d")(*operands, stride, padding, dilation, 2)
+    out = np.zeros(expected.shape, dtype)
+    options = [stride, padding, dilation, transposed, output_padding, 2]
+    call(mode, "aten::convolution.out", x, weight, bias, *options, out, context=Context(out))
+    np.testing.assert_array_equal(out, expected.numpy())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("op", ["_embedding_bag", "_embedding_bag_forward_only"])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    ("offsets", "last", "padding", "bags"),
+    [([0, 3], False, -1, [0, 0, 0, 1, 1]), ([0, 3, 3, 5], True, -1, [0, 0, 0, 2, 2]), ([0], False, 3, [0] * 5)],
+)
+def test_embedding_bags_of_bfloat16_say_to_which_bag_a_row_went(
+    mode: str, op: str, index: Any, offsets: list[int], last: bool, padding: int, bags: list[int]
+) -> None:
+    """As torch plans it, and has it of float64; of bfloat16 its kernel leaves it out."""
+    weight, rows = np.arange(20).reshape(10, 2).astype(ml_dtypes.bfloat16), np.array([5, 1, 6, 5, 6], index)
+    options = [False, 0, False, None, last, padding]
+    places = torch.from_numpy(rows), torch.from_numpy(np.array(offsets, index))
+    expected = getattr(torch, op)(torch.from_numpy(weight.astype(np.float64)), *places, *options)
+    outs = [np.zeros(t.shape, index if i else weight.dtype) for i, t in enumerate(expected)]
+    call(mode, f"aten::{op}.out", weight, rows, np.array(offsets, index), *options, *outs, context=Context(*outs))
+    for out, like in zip(outs, expected, strict=True):
+        np.testing.assert_array_equal(out.astype(np.float64), like.double().numpy())
+    assert outs[1].tolist() == bags
+
+
 def test_outs_in_another_dim_order_keep_it() -> None:
     self = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
     channels_last = np.zeros((1, 3, 4, 2), np.float32).transpose(0, 3, 1, 2)

@@ -88,7 +88,7 @@ UNARY: dict[str, tuple[torch.dtype, ...]] = {
         ),
         (*TRANSCENDENTAL, *COMPLEX),
     ),
-    "log1p": TRANSCENDENTAL,  # of complex infinities torch gives NaN or not by the place in memory
+    "log1p": TRANSCENDENTAL,  # complex numbers: below
     "erf": TRANSCENDENTAL,
     **dict.fromkeys(("ceil", "floor", "round", "trunc"), (*INTEGERS, *WIDE_UNSIGNED, *FLOATS)),
     "abs": (*INTEGERS, *FLOATS, *COMPLEX, *FLOAT8),
@@ -324,6 +324,49 @@ def test_a_complex_scalar_tensor_takes_the_width_of_the_floats(oracle: Oracle) -
 @pytest.mark.parametrize("exponent", [0, 1, 2, 0.5, -1, 3])
 def test_powers_of_complex_numbers(oracle: Oracle, exponent: float) -> None:
     check(oracle, "aten::pow.Tensor_Scalar_out", of(1 + 2j, -1 + 0j, 0.5 - 3j), exponent)
+
+
+def complex_edges(dtype: torch.dtype) -> torch.Tensor:
+    """Every pair of parts that are zero, tiny, ordinary, huge or not finite."""
+    info = torch.finfo(dtype.to_real())
+    reals = of(0.0, -0.0, 1.0, -2.5, 1e-10, info.tiny, info.max, -info.max, inf, -inf, nan, dtype=dtype.to_real())
+    return torch.view_as_complex(torch.cartesian_prod(reals, reals))
+
+
+def check_as_numbers(oracle: Oracle, op: str, *args: Any) -> None:
+    """Complex results as whole numbers: which part of an infinite one is NaN, torch's own loops differ in."""
+    (eager,) = expected(op, *args)
+    epsilon = 4096 * torch.finfo(eager.dtype).eps if eager.dtype == C128 else 1e-5
+    for mode in oracle.modes:
+        for actual, want in oracle.results(op, args, {}, [eager], mode):
+            finite = want.isfinite()
+            assert torch.equal(actual.isfinite(), finite), f"{op} ({mode})"
+            actual, want = actual[finite] / 4, want[finite] / 4  # the magnitude of the largest overflows
+            apart = (actual - want).abs() > epsilon * want.abs() + torch.finfo(want.dtype).tiny
+            assert not apart.any(), f"{op} ({mode}): {actual[apart]}, not {want[apart]}"
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_powers_of_complex_numbers_at_edges(oracle: Oracle, dtype: torch.dtype) -> None:
+    base, exponent = torch.cartesian_prod(complex_edges(dtype), complex_edges(dtype)).unbind(1)
+    check_as_numbers(oracle, "aten::pow.Tensor_Tensor_out", base.contiguous(), exponent.contiguous())
+    zero = torch.zeros((), dtype=dtype)
+    check_as_numbers(oracle, "aten::pow.Tensor_Tensor_out", zero, zero)
+    check_as_numbers(oracle, "aten::pow.Tensor_Tensor_out", complex_edges(dtype), zero)
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.parametrize("number", [-3, -2, -1, -0.5, 0.5, 2, 2.5, 3, 7, 99, 100, 1e300, -0.0, inf, -inf, nan])
+def test_powers_of_complex_edges_and_numbers(oracle: Oracle, dtype: torch.dtype, number: float) -> None:
+    check_as_numbers(oracle, "aten::pow.Tensor_Scalar_out", complex_edges(dtype), number)
+    check_as_numbers(oracle, "aten::pow.Scalar_out", number, complex_edges(dtype))
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_logarithms_of_one_and_complex_numbers(oracle: Oracle, dtype: torch.dtype) -> None:
+    """Of small numbers and of huge ones digits are as many as of ordinary ones."""
+    check_as_numbers(oracle, "aten::log1p.out", complex_edges(dtype))
+    check_as_numbers(oracle, "aten::log1p.out", torch.tensor(3e38 - 3e38j, dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS, *COMPLEX])

@@ -105,6 +105,14 @@ def test_log_sums_at_edges(oracle: Oracle, x: torch.Tensor) -> None:
     oracle.check("aten::logcumsumexp.out", x, 0)
 
 
+@pytest.mark.parametrize("dtype", [C64, C128])
+def test_log_sums_of_complex_numbers_with_huge_parts(oracle: Oracle, dtype: torch.dtype) -> None:
+    """Of equal moduli torch takes out that of the new element: beside its angle a huge one would lose all digits."""
+    huge = torch.finfo(dtype.to_real()).max
+    for x in (of(0j, 1j, -2.5j, complex(0, huge), 2 + 1j), of(complex(0, huge), 1j, -2.5j), of(-1e-20j, 1j, 3j)):
+        oracle.check("aten::logcumsumexp.out", x.to(dtype), 0)
+
+
 F, I, C = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.int64), np.zeros((2, 3), np.complex64)  # noqa: E741
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from plugins.testkit.tests.conftest import Install
@@ -9,7 +11,7 @@ from plugins.testkit.tests.conftest import Install
 from delegraph_testkit.claims import Claims, ClaimsError
 from delegraph_testkit.numerics.__main__ import main
 from delegraph_testkit.numerics.contract import breaches
-from delegraph_testkit.numerics.edges import DTYPES, dangerous_values, edge_values
+from delegraph_testkit.numerics.edges import DTYPES, dangerous_values, edge_numbers, edge_values
 from delegraph_testkit.numerics.sweep import Cell, sweep
 from delegraph_testkit.numerics.undefined import defined
 from delegraph_testkit.subject import Kind, Subject
@@ -91,6 +93,13 @@ def test_dangerous_values_are_among_the_edges(dtype: str) -> None:
     assert edges.dtype == getattr(torch, dtype)
     if not edges.is_complex():
         assert {str(v) for v in dangerous_values(edges.dtype).tolist()} <= {str(v) for v in edges.tolist()}
+
+
+@pytest.mark.parametrize(("dtype", "like"), [("complex64", "float32"), ("complex128", "float64")])
+def test_numbers_beside_complex_tensors_are_those_beside_their_parts(dtype: str, like: str) -> None:
+    numbers, reals = (edge_numbers(getattr(torch, name)) for name in (dtype, like))
+    assert [repr(number) for number in numbers] == [repr(number) for number in reals]
+    assert numbers[-1] == math.ulp(0.0) if like == "float64" else numbers[-1] == 2.0**-149
 
 
 def test_quotients_that_torch_leaves_open_are_replaced() -> None:

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot.functional.index_writes import index_add, index_copy
 from delegraph.aot.functional.roll import roll
+from delegraph.aot.functional.rrelu import RRELU
 from delegraph.aot.functional.trilinear import trilinear
 from delegraph.aot.functional.upsampling import UPSAMPLING
 from delegraph.aot.graph.fake_values import Args, Kwargs
@@ -52,6 +53,7 @@ _OUR_OWN: Final[dict[OpOverload, Callable[..., object]]] = {
     aten.index_add.default: index_add,
     aten.index_copy.default: index_copy,
     aten.roll.default: roll,
+    **RRELU,
     **UPSAMPLING,
     torch.ops.prims.copy_strided.default: lambda x, _stride: x,  # strides are what the edge program makes of them
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -26,10 +26,9 @@ from delegraph.runtime.numpy_kernels.promotion import (
 )
 from delegraph.runtime.numpy_kernels.shapes import broadcast
 
-from ..library import broadcast_out, elementwise, in_turn, kernel, prepare_out
-from .unary import rsqrt
+from ..library import broadcast_out, elementwise, in_turn, kernel
 
-Operand = Array | Scalar
+Operand: TypeAlias = Array | Scalar
 
 _UFUNCS: Final[dict[str, tuple[str, np.ufunc]]] = {
     "aten::fmax.out": ("bif", np.fmax),
@@ -199,59 +198,7 @@ def _truncated_integer_quotient(a: Array, b: Array, out: Array) -> None:
     np.floor_divide(a - np.fmod(a, b), b, out)
 
 
-# ---- powers -----------------------------------------------------------------------------------------
-
-_EXACT_POWERS: Final[dict[object, Callable[[Array, Array], object]]] = {
-    0.5: np.sqrt,
-    -0.5: rsqrt,
-    1.0: np.positive,
-    2.0: np.square,
-    -1.0: np.reciprocal,
-}
-"""Exponents that are computed otherwise, as in torch: a hundred times faster than np.power, and rounded correctly."""
-
-
-@kernel("aten::pow.Tensor_Scalar_out")
-def pow_scalar(context: Context, self: Array, exponent: Scalar, out: Array) -> BoundCall:
-    dtype = result_type(self, exponent)
-    if is_integral(dtype) and isinstance(exponent, int) and exponent < 0:
-        raise InvalidArgument(f"argument 'exponent' is {exponent}: no integer has a negative integer power")
-    if exponent == 0:
-        return partial(prepare_out(context, out, dtype, self.shape).fill, 1)
-    check_kind(dtype, "bifc")
-    function = None if is_integral(dtype) else _EXACT_POWERS.get(exponent)
-    if function is None:
-        return pow_tensor(context, self, exponent, out)
-    return elementwise(context, function, (self,), out, dtype)
-
-
-@kernel("aten::pow.Scalar_out")
-def pow_of_scalar(context: Context, self: Scalar, exponent: Array, out: Array) -> BoundCall:
-    if self == 1:
-        return partial(prepare_out(context, out, result_type(self, exponent), exponent.shape).fill, 1)
-    return pow_tensor(context, self, exponent, out)
-
-
-@kernel("aten::pow.Tensor_Tensor_out")
-def pow_tensor(context: Context, self: Operand, exponent: Operand, out: Array) -> BoundCall:
-    dtype = result_type(self, exponent)
-    if dtype == BOOL:
-        raise InvalidType("powers are not defined for bool tensors")
-    check_kind(dtype, "ifc")
-    out = broadcast_out(context, out, dtype, self, exponent)
-    if not is_integral(dtype):
-        return ufunc_call(np.power, (as_array(self, dtype), as_array(exponent, dtype)), out, dtype)
-    operands = (as_array(self, dtype), as_array(exponent, dtype))
-    return function_call(context, _integer_power, operands, out, dtype)
-
-
-def _integer_power(base: Array, exponent: Array, out: Array) -> None:
-    """Integer powers; of a negative exponent as torch has it: 0, except for the bases 1 and -1."""
-    np.power(base, np.maximum(exponent, 0), out)
-    negative = exponent < 0
-    if np.any(negative):
-        sign = np.where(base == 1, 1, np.where(base == -1, 1 - 2 * (exponent & 1), 0))
-        np.copyto(out, sign, casting="unsafe", where=negative)
+# ---- products with powers of two --------------------------------------------------------------------
 
 
 @kernel("aten::ldexp.out")

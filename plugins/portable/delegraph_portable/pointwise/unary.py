@@ -59,7 +59,6 @@ _UFUNCS: Final[dict[str, tuple[str, TypeRule, np.ufunc]]] = {
     "floor": ("if", same_type, np.floor),
     "log": ("bifc", float_type, np.log),
     "log10": ("bifc", float_type, np.log10),
-    "log1p": ("bifc", float_type, np.log1p),
     "log2": ("bifc", float_type, np.log2),
     "reciprocal": ("bifc", float_type, np.reciprocal),
     "round": ("if", same_type, np.rint),  # half to even
@@ -134,6 +133,22 @@ def abs_out(context: Context, self: Array, out: Array) -> BoundCall:
     check_kind(self.dtype, "ifc8")
     out = prepare_out(context, out, real_type(self.dtype), self.shape)
     return ufunc_call(np.absolute, (self,), out, self.dtype, result=compute_type(real_type(self.dtype)))
+
+
+def complex_log1p(z: Array, out: Array) -> None:
+    """Of small numbers from |1 + z|² - 1, which has digits where |1 + z| is 1; of those whose magnitude overflows the
+    logarithm, which scales them: beside them 1 is lost."""
+    np.log1p(z, out)
+    size = np.absolute(z)
+    np.multiply(np.log1p(z.real * (z.real + 2) + z.imag * z.imag), 0.5, out.real, where=size < 0.5)
+    np.log(z, out, where=size == np.inf)
+
+
+@kernel("aten::log1p.out")
+def log1p(context: Context, self: Array, out: Array) -> BoundCall:
+    if is_complex(self.dtype):
+        return elementwise(context, complex_log1p, (self,), out, self.dtype)
+    return _apply_ufunc("bifc", float_type, np.log1p, context, self, out)
 
 
 @kernel("aten::_conj_physical.out")

@@ -31,6 +31,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 from delegraph.runtime.numpy_kernels.shapes import wrap_dim
 
 from ..library import kernel, prepare_out
+from ..pointwise.unary import complex_log1p
 
 _ROW: Final = 32  # elements side by side from which on a step for a whole row beats NumPy's own accumulation
 _WIDER: Final = {FLOAT32: FLOAT64, np.dtype(np.complex64): np.dtype(np.complex128)}
@@ -140,15 +141,19 @@ def _log_sums_complex(axis: int, x: Array, out: Array) -> None:
     rows, results = np.moveaxis(x, axis, 0), np.moveaxis(out, axis, 0)
     total: Any = -np.inf  # log(0)
     for i in range(len(rows)):
-        total = _log_add(total, rows[i])
+        total = _log_add(rows[i], total)
         results[i] = total
 
 
-def _log_add(a: Array, b: Array) -> Array:
-    """log(exp(a) + exp(b)), of which the larger modulus is taken out first. Of no modulus at all (log 0) it is `a`."""
-    swap = b.real > np.real(a)
-    larger, smaller = np.where(swap, b, a), np.where(swap, a, b)
-    total = larger + np.log1p(np.exp(smaller - larger))
-    total = np.where(larger.real == -np.inf, larger, total)
-    total = np.where(smaller.real == np.inf, np.log(np.exp(a) + np.exp(b)), total)
-    return np.where(np.isnan(a) | np.isnan(b), complex(np.nan, np.nan), total)
+def _log_add(x: Array, total: Array) -> Array:
+    """log(exp(x) + exp(total)), of which the larger modulus is taken out first, of equal ones that of `x`; where
+    both are 0, `total`."""
+    swap = x.real < np.real(total)
+    larger, smaller = np.where(swap, total, x), np.where(swap, x, total)
+    ratio = np.exp(smaller - larger)
+    added = np.empty_like(ratio)
+    complex_log1p(ratio, added)
+    result = larger + added
+    result = np.where(larger.real == -np.inf, total, result)
+    result = np.where(smaller.real == np.inf, np.log(np.exp(x) + np.exp(total)), result)
+    return np.where(np.isnan(x) | np.isnan(total), complex(np.nan, np.nan), result)

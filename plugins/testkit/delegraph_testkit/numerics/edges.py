@@ -60,7 +60,7 @@ def edge_numbers(dtype: torch.dtype) -> list[bool | int | float]:
     fractions = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, 2.5, 3.0, math.inf, -math.inf, math.nan, 2.0**24 + 1]
     if dtype.is_floating_point or dtype.is_complex:
         limits = torch.finfo(dtype)
-        return [*fractions, 3, 2**31, 2**53 + 1, limits.max, limits.min, float(_denormals(dtype)[0])]
+        return [*fractions, 3, 2**31, 2**53 + 1, limits.max, limits.min, float(_denormals(dtype.to_real())[0])]
     return [*dangerous_values(dtype).tolist(), 2, 3, *fractions]
 
 
