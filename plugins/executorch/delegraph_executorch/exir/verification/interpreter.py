@@ -19,5 +19,5 @@ class Interpreter:
 def _refuse() -> NoReturn:
     raise NotSupported(
         "there is no interpreter of programs in Python beside the runtime: run delegraph.load(bytes)(*inputs), and read"
-        " a program's values and operators from delegraph.program.files.deserialize(bytes)"
+        " a program's values and operators from delegraph.program.deserialize_program(bytes)"
     )
