@@ -38,6 +38,7 @@ LEFT_OUT: Final = [
     "QDQSelectorActionTransformer",  # chooses integer kernels, after the converters: some round otherwise than torch
     "QDQPropagationTransformer",  # adds pairs of quantizing and dequantizing, for the one above to remove
     "QDQS8ToU8Transformer",  # prepares for the same, and fails where two constants share a zero point
+    "NoopElimination",  # compares with 0 and 1 in 32 bits: of doubles, factors of 1 + 1e-12 and terms of 5e-324 go
 ]
 """onnxruntime's graph optimisations that are not run, at lowering or at load."""
 

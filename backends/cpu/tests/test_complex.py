@@ -142,6 +142,12 @@ def test_infinite_parts(name: str) -> None:
     torch.testing.assert_close(actual[expected.isfinite()], expected[expected.isfinite()])
 
 
+def test_a_term_next_to_0() -> None:
+    """onnxruntime would compare it with 0 in 32 bits."""
+    z = torch.zeros(2, dtype=torch.complex128)
+    np.testing.assert_array_equal(run(lambda z: z + 1e-300, z)[0], np.full(2, 1e-300 + 0j))
+
+
 def test_a_difference_with_infinity_is_not_a_number() -> None:
     """torch multiplies by a complex -1, which makes NaN of both parts."""
     a, b = torch.zeros(3, dtype=torch.complex64), torch.tensor([complex(NAN, INF), complex(1, INF), 2 + 1j])

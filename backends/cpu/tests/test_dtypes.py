@@ -236,12 +236,13 @@ SCALED: dict[str, Callable[..., torch.Tensor]] = {
     "a quotient": lambda a, b: a @ b / 3.7,
     "alpha": lambda a, b: torch.addmm(a, a, b, beta=0.6, alpha=0.2),
     "by batches": lambda a, b: torch.baddbmm(a[None], a[None], b[None], beta=0.6, alpha=0.2),
+    "a factor next to 1": lambda a, b: (a * (1 + 1e-12) - a) * 1e12,
     "a transform": lambda a, b: torch.fft.irfft(a, norm="ortho") + 16777217.1 * b[:, :1],
 }
 
 
 @pytest.mark.parametrize("name", SCALED)
 def test_factors_of_doubles_keep_their_digits(name: str) -> None:
-    """onnxruntime would make them attributes of products, which have 32 bits."""
+    """onnxruntime would make them attributes of products, which have 32 bits, or compare them with 1 in 32 bits."""
     a, b = (torch.linspace(-3, 5, 36, dtype=torch.float64).view(6, 6) * factor for factor in (1, 0.7))
     np.testing.assert_allclose(run(SCALED[name], a, b)[0], SCALED[name](a, b).numpy(), rtol=1e-13, atol=1e-13)

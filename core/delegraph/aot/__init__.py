@@ -131,6 +131,7 @@ if TYPE_CHECKING:
         is_float_tensor,
         is_read_once,
         is_weight,
+        joined_specs,
         shared_spec,
     )
     from delegraph.aot.quantize.measurement.report import LayerQuantization, MethodQuantization, QuantizationReport
@@ -233,6 +234,7 @@ __all__ = [
     "is_read_once",
     "is_scalar",
     "is_weight",
+    "joined_specs",
     "layout_of",
     "lifted_number",
     "memory_use",
@@ -340,6 +342,7 @@ __getattr__, __dir__ = lazy_names(
             "is_float_tensor",
             "is_read_once",
             "is_weight",
+            "joined_specs",
             "shared_spec",
         ),
         "delegraph.aot.quantize.measurement.report": ("LayerQuantization", "MethodQuantization", "QuantizationReport"),

@@ -155,15 +155,16 @@ def div(g: GraphBuilder, node: Node, self: Operand, other: Operand) -> ir.Value:
     dtype = dtype_of(node)
     (a, b), (c, d) = _operand(g, self, dtype), _operand(g, other, dtype)
     if d is None:
-        return _pair(g, *(g.op("Div", component, c) for component in (a, b) if component is not None))
+        scale = g.op("Reciprocal", c)
+        return _pair(g, *(g.op("Mul", component, scale) for component in (a, b) if component is not None))
     b = g.op("Sub", a, a) if b is None else b
     first = g.op("GreaterOrEqual", g.op("Abs", c), g.op("Abs", d))
     larger, smaller = g.op("Where", first, c, d), g.op("Where", first, d, c)
     p, q = g.op("Where", first, a, b), g.op("Where", first, b, a)
     ratio = g.op("Div", smaller, larger)
-    divisor = g.op("Add", larger, g.op("Mul", smaller, ratio))
-    real = g.op("Div", g.op("Add", p, g.op("Mul", q, ratio)), divisor)
-    imag = g.op("Div", g.op("Sub", q, g.op("Mul", p, ratio)), divisor)
+    scale = g.op("Reciprocal", g.op("Add", larger, g.op("Mul", smaller, ratio)))
+    real = g.op("Mul", g.op("Add", p, g.op("Mul", q, ratio)), scale)
+    imag = g.op("Mul", g.op("Sub", q, g.op("Mul", p, ratio)), scale)
     return _pair(g, real, g.op("Where", first, imag, g.op("Neg", imag)))
 
 

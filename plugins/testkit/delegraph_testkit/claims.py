@@ -63,12 +63,14 @@ class ClaimsError(DelegraphError):
 class Deviation:
     """A kind in which results differ from torch's at the edges of dtypes, of which operators, and why.
 
-    `operators` are names in torch's operator database; "*" stands for all, where a device has no other way.
+    `operators` are names in torch's operator database; "*" stands for all, where a device has no other way. Without
+    `everywhere` results differ on some processors alone, so that equal ones are no reason to take the claim back.
     """
 
     kind: str
     reason: str
     operators: Mapping[str, tuple[str, ...]]
+    everywhere: bool = True
 
     def __post_init__(self) -> None:
         _refuse_strangers("kind of deviation that may have a reason", [self.kind], EXCUSABLE)

@@ -74,6 +74,8 @@ def test_a_deviation_with_a_reason_is_none_until_it_is_gone(install: Install) ->
     assert not list(breaches(claims, "mul", "float32", swept("mul", "float32")))
     (told,) = breaches(claims, "mul", "float32", Cell(compared=1))
     assert told == "mul of float32 no longer deviates in sign of zero: take it out of the claims"
+    elsewhere = Claims.from_mapping({"deviations": [{**ONE_ZERO, "everywhere": False}]})
+    assert not list(breaches(elsewhere, "mul", "float32", Cell(compared=1)))
 
 
 @pytest.mark.parametrize("kind", ["integer", "NaN", "failed"])

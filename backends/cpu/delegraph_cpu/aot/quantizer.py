@@ -23,8 +23,8 @@ from delegraph.aot import (
     cut_attention,
     float_operand,
     is_float_tensor,
-    is_read_once,
     is_weight,
+    joined_specs,
     recipe_named,
     shared_spec,
     weight_spec,
@@ -167,11 +167,8 @@ class CpuQuantizer:
         elif node.target in MOVES | CLAMPS:
             shared = shared_spec(sources[0])
             annotate(node, {sources[0]: shared}, shared)
-        elif node.target in JOINS and all(map(is_read_once, sources)):
-            first = shared_spec((sources[0], node))
-            annotate(node, {sources[0]: self._activation, **dict.fromkeys(sources[1:], first)}, first)
         elif node.target in JOINS:
-            annotate(node, dict.fromkeys(sources, self._activation), self._activation)
+            annotate(node, *joined_specs(node, dict.fromkeys(sources, self._activation), self._activation))
 
 
 # ---- the graph ----------------------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from delegraph.aot import (
     cut_attention,
     float_operand,
     is_float_tensor,
-    is_read_once,
     is_weight,
+    joined_specs,
     normalized_sums,
     recipe_named,
     shared_spec,
@@ -134,11 +134,9 @@ class DspQuantizer:
         elif node.target in MOVES and annotation_of(sources[0]) is not None:
             shared = shared_spec(sources[0])
             annotate(node, {sources[0]: shared}, shared)
-        elif node.target in JOINS and all(map(is_read_once, sources)):
-            first = shared_spec((sources[0], node))
-            annotate(node, {sources[0]: self._read(node, sources[0]), **dict.fromkeys(sources[1:], first)}, first)
         elif node.target in JOINS:
-            annotate(node, {source: self._read(node, source) for source in sources}, self._made(node))
+            operands = {source: self._read(node, source) for source in sources}
+            annotate(node, *joined_specs(node, operands, self._made(node)))
 
     def _put(self, node: Node, inputs: Mapping[Any, Any]) -> None:
         """Annotate the inputs, and the result, or that of an activation which is its only reader."""

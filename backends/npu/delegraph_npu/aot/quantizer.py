@@ -21,8 +21,8 @@ from delegraph.aot import (
     channel_dim,
     float_operand,
     is_float_tensor,
-    is_read_once,
     is_weight,
+    joined_specs,
     normalized_sums,
     recipe_named,
     shared_spec,
@@ -134,11 +134,10 @@ class NpuQuantizer:
         """The result and further operands have the grid of the first operand; a joined operand keeps its own grid where
         another call reads it."""
         first, *rest = _values(node)
-        if rest and not all(map(is_read_once, [first, *rest])):
-            annotate(node, dict.fromkeys([first, *rest], self._spec(node)), self._spec(node))
+        if rest:
+            annotate(node, *joined_specs(node, dict.fromkeys([first, *rest], self._spec(node)), self._spec(node)))
             return
-        shared = shared_spec((first, node))
-        annotate(node, {first: self._spec(node), **dict.fromkeys(rest, shared)}, shared)
+        annotate(node, {first: self._spec(node)}, shared_spec((first, node)))
 
     def _spec(self, node: Node) -> Any:
         """The spec of the operands and results of `node`, except layers: int16 for residual sums that are

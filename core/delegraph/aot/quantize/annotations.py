@@ -25,6 +25,7 @@ __all__ = [
     "is_read_once",
     "is_weight",
     "is_written",
+    "joined_specs",
     "shared_spec",
 ]
 
@@ -123,6 +124,17 @@ def is_read_once(value: Node) -> bool:
     is_shared = annotation is not None and hasattr(annotation.output_qspec, "edge_or_node")
     sources = annotation.input_qspec_map if annotation is not None and is_shared else ()
     return len(value.users) == 1 and all(map(is_read_once, sources))
+
+
+def joined_specs(call: Node, operands: Mapping[Node, Any], result: Any) -> tuple[dict[Node, Any], Any]:
+    """The specs of the operands and of the result of a call that joins values, from those that each would have by
+    itself: all are on the grid of the first, so that codes are joined as they are; each on its own where another call
+    reads an operand."""
+    first, *rest = operands
+    if not all(map(is_read_once, operands)):
+        return dict(operands), result
+    shared = shared_spec((first, call))
+    return {first: operands[first], **dict.fromkeys(rest, shared)}, shared
 
 
 def is_written(attribute: Node) -> bool:

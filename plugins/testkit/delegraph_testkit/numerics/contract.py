@@ -20,6 +20,6 @@ def breaches(claims: Claims, entry: str, dtype: str, cell: Cell) -> Iterator[str
     for kind, message in cell.deviations.items():
         if kind not in excused:
             yield f"{entry} of {dtype} deviates in {kind}: {message}"
-    named = {row.kind for row in claims.deviations if row.names(entry, dtype)}
+    named = {row.kind for row in claims.deviations if row.everywhere and row.names(entry, dtype)}
     for kind in sorted(named - cell.deviations.keys()):
         yield f"{entry} of {dtype} no longer deviates in {kind}: take it out of the claims"

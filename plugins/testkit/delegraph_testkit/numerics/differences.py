@@ -44,7 +44,7 @@ def differences(
             yield Difference.FORM, ()
         return
     kinds: dict[Difference, Array] = {}
-    slack = partial(answers.slack, position)
+    slack = partial(answers.slack, position, elementwise)
     for results in answers:
         masks = _kinds(actual, results[position], slack, elementwise)
         apart = _any(masks)

@@ -59,6 +59,13 @@ class Ways:
         own = _run(self._module, inputs)
         return [_apart(*pair) for pair in zip(own, _tried(partial(self._wide, inputs)) or own, strict=True)]
 
+    def rounding(self, inputs: Tensors) -> list[Array]:
+        """How far sums that cancel may be off: a few units of the last place of the sum of their terms' magnitudes,
+        which the operands' magnitudes give."""
+        own = _run(self._module, inputs)
+        magnitudes = [tensor.abs() if tensor.is_floating_point() else tensor for tensor in inputs]
+        return [_units(*pair) for pair in zip(own, _tried(partial(self._wide, magnitudes)) or own, strict=True)]
+
     def _wide(self, inputs: Tensors) -> list[Tensor]:
         """Computes floats, and what integers become among them, in double precision."""
         before = torch.get_default_dtype()
@@ -133,6 +140,10 @@ def _step(node: Node) -> float:
     called = str(node.target)
     return float(node.args[1]) if "quantize_per_tensor" in called and isinstance(node.args[1], float) else 0.0
 
+    def rounding(self, inputs: Tensors) -> list[Array]:
+        """Nothing more: a step of the codes is larger."""
+        return [np.zeros(())] * len(self._slack)
+
 
 class Answers:
     """Torch's results for a call of a program, those of further ways computed when they are asked for."""
@@ -169,13 +180,18 @@ class Answers:
         """The results of the first way."""
         return next(iter(self))
 
-    def slack(self, position: int) -> Array:
-        """How far each element of a result may be off."""
-        return self._slacks[position]
+    def slack(self, position: int, elementwise: bool) -> Array:
+        """How far each element of a result may be off; `elementwise`: of which none is a sum of others."""
+        slack = self._slacks[position]
+        return slack if elementwise else slack + self._rounding[position]
 
     @cached_property
     def _slacks(self) -> list[Array]:
         return self._ways.slack(self._inputs)
+
+    @cached_property
+    def _rounding(self) -> list[Array]:
+        return self._ways.rounding(self._inputs)
 
 
 def _run(way: Way, inputs: Tensors, place: Callable[[Tensor], Tensor] = torch.clone) -> list[Tensor]:
@@ -209,6 +225,13 @@ def _as(like: Tensor, result: Tensor) -> Tensor:
 def _with_gaps(tensor: Tensor) -> Tensor:
     """A copy in which between two numbers lies a third."""
     return torch.stack([tensor, tensor], -1)[..., 0]
+
+
+def _units(result: Tensor, magnitude: Tensor) -> Array:
+    if not result.is_floating_point() or result.shape != magnitude.shape:
+        return np.zeros(tuple(result.shape))
+    units = 16 * torch.finfo(result.dtype).eps * magnitude.double().abs()
+    return np.asarray(torch.where(units.isfinite(), units, 0.0).numpy())
 
 
 def _apart(result: Tensor, precise: Tensor) -> Array:

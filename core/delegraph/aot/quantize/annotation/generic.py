@@ -27,8 +27,8 @@ from delegraph.aot.quantize.annotations import (
     annotation_of,
     float_operand,
     is_float_tensor,
-    is_read_once,
     is_weight,
+    joined_specs,
     shared_spec,
 )
 from delegraph.aot.quantize.recipes import Recipe
@@ -135,11 +135,7 @@ class GenericQuantizer:
         values = node.all_input_nodes
         if not all(map(_is_quantized, values)):
             return None
-        first, *rest = values
-        if not all(map(is_read_once, values)):
-            return dict.fromkeys(values, self._value), self._value
-        shared = shared_spec((first, node))
-        return {first: self._value, **dict.fromkeys(rest, shared)}, shared
+        return joined_specs(node, dict.fromkeys(values, self._value), self._value)
 
     def _same_values(self, node: Node) -> _Specs | None:
         x = node.args[0]
