@@ -22,6 +22,7 @@ from delegraph.aot.checks.backends import check_backends
 from delegraph.aot.delegation.compile import compile_delegates
 from delegraph.aot.delegation.compose import Delegated, compile_partitions, delegate, merged
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
+from delegraph.aot.delegation.refusals import Refusal, until_compiled
 from delegraph.errors import InvalidPartition, LoweringError
 from delegraph.interfaces.lowering import CompileSpec, DelegationSpec, Partitioner
 from delegraph.plugins.registry import PluginRegistry, default_registry
@@ -98,10 +99,14 @@ def _methods(
     partitioners = method_edge_program_partitioners.method_to_partitioner
     if unknown := sorted(set(partitioners) - set(programs)):
         raise LoweringError(f"there is a partitioner for {unknown[0]!r}; the methods are {', '.join(sorted(programs))}")
-    delegated = Delegated({})
-    for method, partitioner in partitioners.items():
-        taken = delegate({method: programs[method]}, {type(partitioner).__name__: partitioner})
-        delegated = merged(delegated, taken)
     plugins = plugins or default_registry()
-    check_backends(delegated.partitions, plugins)
-    return {**programs, **delegated.with_blobs(compile_partitions(delegated, plugins)).programs}
+
+    def attempt(refusals: tuple[Refusal, ...]) -> Delegated:
+        delegated = Delegated({})
+        for method, partitioner in partitioners.items():
+            named = {type(partitioner).__name__: partitioner}
+            delegated = merged(delegated, delegate({method: programs[method]}, named, refusals=refusals))
+        check_backends(delegated.partitions, plugins)
+        return delegated.with_blobs(compile_partitions(delegated, plugins, refusals))
+
+    return {**programs, **until_compiled(attempt).programs}
