@@ -18,7 +18,7 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, TensorArgument
 
-from delegraph.aot.checks.backends import check_backends
+from delegraph.aot.checks.backends import check_backends, warn_of_absent_halves
 from delegraph.aot.delegation.compile import compile_delegates
 from delegraph.aot.delegation.compose import Delegated, compile_partitions, delegate, merged
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
@@ -65,7 +65,9 @@ def _whole(
 ) -> LoweredBackendModule:
     _check_results(edge_program)
     module = LoweredBackendModule.without_blob(edge_program, DelegationSpec(backend_id, compile_specs), backend_id)
-    return compile_delegates({"forward": [module]}, plugins)[module]
+    compiled = compile_delegates({"forward": [module]}, plugins)
+    warn_of_absent_halves([backend_id], plugins or default_registry())
+    return compiled[module]
 
 
 def _check_results(program: ExportedProgram) -> None:
@@ -107,6 +109,8 @@ def _methods(
             named = {type(partitioner).__name__: partitioner}
             delegated = merged(delegated, delegate({method: programs[method]}, named, refusals=refusals))
         check_backends(delegated.partitions, plugins)
-        return delegated.with_blobs(compile_partitions(delegated, plugins, refusals))
+        compiled = compile_partitions(delegated, plugins, refusals)
+        warn_of_absent_halves((module.backend_id for module in compiled), plugins)
+        return delegated.with_blobs(compiled)
 
     return {**programs, **until_compiled(attempt).programs}

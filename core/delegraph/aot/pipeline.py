@@ -31,7 +31,7 @@ from typing import Final
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from delegraph.aot.checks.backends import check_backends
+from delegraph.aot.checks.backends import check_backends, warn_of_absent_halves
 from delegraph.aot.checks.shared_state import check_shared_state
 from delegraph.aot.delegation.compose import compile_partitions, delegate, merged
 from delegraph.aot.delegation.external_constants import tag_constants
@@ -254,6 +254,7 @@ def _plan(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
 
 def _compile(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
     compiled = compile_partitions(lowering.delegated, lowering.plugins, lowering.refusals)
+    warn_of_absent_halves((module.backend_id for module in compiled), lowering.plugins)
     return lowering.with_blobs({**lowering.compiled, **compiled})
 
 
