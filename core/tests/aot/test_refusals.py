@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -11,6 +11,7 @@ from torch.export import ExportedProgram, export
 from torch.fx import Node
 
 from delegraph.aot import EdgeProgramManager, ExecutorchBackendConfig, to_backend, to_edge, to_edge_transform_and_lower
+from delegraph.aot.delegation.compose import Seen
 from delegraph.aot.delegation.lowered_module import is_delegate_call
 from delegraph.aot.delegation.partition import TAG, tag_constant_data, tag_mutated_buffer
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
@@ -111,6 +112,10 @@ def reasons(manager: EdgeProgramManager, method: str = "forward") -> dict[str, d
     return {entry.operator: dict(entry.reasons) for entry in manager.report.methods[method].leftovers}
 
 
+def asked(manager: EdgeProgramManager) -> Collection[Mapping[str, Sequence[Seen]]]:
+    return manager.report.methods["forward"].asked.values()
+
+
 def assert_same(manager: EdgeProgramManager, model: torch.nn.Module, *args: torch.Tensor) -> None:
     with torch.no_grad():
         torch.testing.assert_close(manager.exported_program().module()(*args), model(*args))
@@ -147,8 +152,8 @@ def test_the_next_backend_is_asked_for_what_was_refused() -> None:
         ("Late", ("aten::relu", "aten::exp")),
         ("Next", ("aten::tanh",)),
     ]
-    [asked] = [asked for asked in manager.report.methods["forward"].asked.values() if asked["Runs"][0].reason == LATE]
-    assert asked["Runs (2)"][0].tag is not None
+    [tanh] = [call for call in asked(manager) if call["Runs"][0].reason == LATE]
+    assert tanh["Runs (2)"][0].tag is not None
     assert_same(manager, Chain(), X)
 
 
@@ -164,28 +169,52 @@ def test_each_of_two_backends_refuses_something() -> None:
     assert_same(manager, Chain(), X)
 
 
-def test_a_refusal_that_names_no_node_is_told_and_leaves_the_partition_to_the_next_backend() -> None:
-    late = backend("Late", refusing("tanh", named=False))
-    with pytest.warns(PluginWarning) as heard:
-        manager = lowered(Chain(), (X,), [Runs("Late"), Runs("Next")], late, backend("Next"))
-    [told] = [str(each.message) for each in heard]
-    assert told.startswith(
-        "Late refuses to compile a whole partition, tag '0' of method 'forward' (aten_relu_default,"
-    ), told
-    assert "which the partitioner Runs took: no room for tanh\nsecond line\n  what happens now: the backends" in told
-    assert "what to do: tell the backend's authors. A PreprocessError or UnsupportedOperator that says which" in told
-    assert [entry.backend for entry in manager.report.methods["forward"].delegates] == ["Next"]
+def test_where_an_error_names_no_node_it_is_found_by_trying() -> None:
+    manager = lowered(Chain(), (X,), [Runs("Late")], backend("Late", refusing("tanh", named=False)))
+    assert [operators for _, operators in delegates(manager)] == [
+        ("aten::relu", "aten::exp"),
+        ("aten::exp", "aten::sigmoid"),
+    ]
+    told = f"{LATE} (which names no call: this one was found by trying)"
+    assert reasons(manager) == {"aten::tanh": {"Runs": told}}
     assert_same(manager, Chain(), X)
 
 
-def test_the_whole_partition_of_the_only_backend_is_left_to_kernels() -> None:
-    with pytest.warns(PluginWarning, match="Late refuses to compile a whole partition"):
-        manager = lowered(Chain(), (X,), [Runs("Late")], backend("Late", refusing("tanh", named=False)))
-    assert not delegates(manager)
-    told = "took it, and Late refused to compile its partition: no room for tanh"
-    assert reasons(manager) == {
-        f"aten::{name}": {"Runs": told} for name in ("relu", "exp", "tanh", "sigmoid")
-    }  # fmt: skip
+def of_at_least(calls: int, error: Exception) -> Refuse:
+    """Raises an error that names nothing for a partition of eight calls, and `error` for one of fewer than `calls`."""
+
+    def refuse(program: ExportedProgram) -> None:
+        count = len(program.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default))
+        if count < calls:
+            raise error
+        if count >= 8:
+            raise PreprocessError("no room\nfor this")
+
+    return refuse
+
+
+class Relus(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(40):
+            x = x.relu()
+        return x.tanh()
+
+
+@pytest.mark.parametrize(("calls", "error"), [(8, PreprocessError("few")), (8, ValueError("few")), (0, ValueError())])
+def test_a_partition_that_is_refused_again_and_again_goes_to_the_next_backend(calls: int, error: Exception) -> None:
+    late = backend("Late", of_at_least(calls, error))
+    with pytest.warns(PluginWarning) as heard:
+        manager = lowered(Relus(), (X,), [Runs("Late", ["relu"]), Runs("Next")], late, backend("Next"))
+    told = [str(each.message) for each in heard]
+    assert told[0].startswith("Late refuses to compile a whole partition, tag '"), told
+    assert "of method 'forward' (aten_relu_default" in told[0]
+    assert " more), which the partitioner Runs took: no room\nfor this\n" in told[0]
+    assert "\n  what happens now: the backends behind it and kernels compute these calls\n  what to do: tell" in told[0]
+    assert told[0].endswith("node=…, leaves that node alone; a partitioner that declines it leaves no error at all")
+    assert "Next" in {entry.backend for entry in manager.report.methods["forward"].delegates}
+    left = {seen.reason.partition(":")[0] for call in asked(manager) for seen in call["Runs"]}
+    assert "took it, and Late refused to compile its partition" in left
+    assert_same(manager, Relus(), X)
 
 
 def test_the_third_refusal_of_an_operator_leaves_all_its_calls() -> None:

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import getitem
 
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from delegraph.aot.delegation.compile import compile_or_refuse
+from delegraph.aot.delegation.culprit import first_refused
 from delegraph.aot.delegation.cut import CutPartition, cut_out
 from delegraph.aot.delegation.external_constants import keep_from_blobs
 from delegraph.aot.delegation.forms import form_of, onto_source
@@ -95,14 +97,15 @@ def compile_partitions(
         method: {p.lowered_module: p for p in parts if not p.lowered_module.is_compiled}
         for method, parts in delegated.partitions.items()
     }
+    plugins = plugins or default_registry()
     compiled, refused = compile_or_refuse({method: list(own) for method, own in waiting.items()}, plugins)
     if refused:
         raise Refused(
             [
-                refusal_of(method, own[module], error, refusals)
+                refusal_of(method, part, refused[module], refusals, partial(first_refused, method, part, plugins))
                 for method, own in waiting.items()
-                for module, error in refused.items()
-                if module in own
+                for module, part in own.items()
+                if module in refused
             ]
         )
     return compiled

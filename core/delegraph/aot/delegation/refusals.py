@@ -6,7 +6,8 @@
         z = gelu(s)                                            z = delegate_1(s)       refused to compile it: …
 
 A partitioner is asked again, and sees in the place of `sort` a call that no backend knows (`hidden`): so it goes around
-it by its own rules. Where the error names no node, the whole partition is hidden, and a warning says so.
+it by its own rules. Where the error names no node, one is looked for (`culprit.py`). Where that does not help either,
+the whole partition is hidden, and a warning says so.
 
 Calls are known by their lasting names (`graph.provenance`), which are the same in each attempt.
 """
@@ -40,6 +41,9 @@ ALIKE: Final = 3
 """From this refusal of an operator on, all calls of it in the partition are left, so that a model of a hundred layers
 is not cut a hundred times."""
 
+SEARCHES: Final = 3
+"""A partition that still is refused after so many calls were found and left is not refused for the sake of one."""
+
 _T = TypeVar("_T")
 
 
@@ -47,7 +51,8 @@ _T = TypeVar("_T")
 class Refusal:
     """`calls`, by lasting name, are no more for `partitioner` to take, and `reason` says why in reports.
 
-    `operator` is that of the call which the backend named; `warning` is what users are told if it named none.
+    `operator` is that of the call which the backend named, `searched` whether it was looked for because that named
+    none; `warning` is what users are told if it was not found.
     """
 
     method: str
@@ -55,6 +60,7 @@ class Refusal:
     calls: frozenset[str]
     reason: str
     operator: str = ""
+    searched: bool = False
     warning: str = ""
 
     def __str__(self) -> str:
@@ -108,19 +114,31 @@ def _warn(refusals: Sequence[Refusal]) -> None:
 # ---- an error -> what is left out ------------------------------------------------------------------
 
 
-def refusal_of(method: str, partition: CutPartition, error: LoweringError, earlier: Sequence[Refusal]) -> Refusal:
+def refusal_of(
+    method: str,
+    partition: CutPartition,
+    error: LoweringError,
+    earlier: Sequence[Refusal],
+    search: Callable[[], str],
+) -> Refusal:
     """The refusal in the `error` that a backend raises for `partition`: the call that it names is left, or, where
-    `ALIKE` calls like it were refused, all of these; everything if it names none."""
+    `ALIKE` calls like it were refused, all of these. If it names none, the call that `search` gives, but for a method
+    only `SEARCHES` times; or else everything."""
     lowered, who = partition.lowered_module, partition.partitioner
     calls = [node for node in all_nodes(lowered.original_module.graph_module) if _is_hidable(node)]
     said = str(error).partition("\n")[0]
+    before = [refusal for refusal in earlier if (refusal.method, refusal.partitioner) == (method, who)]
     refused = f"took it, and {lowered.backend_id} refused to compile"
     named = _named(error.node, lowered.original_module)
+    if not named and sum(refusal.searched for refusal in before) < SEARCHES:
+        culprits = _named(search(), lowered.original_module)
+        if culprits:
+            told = f"{refused} it: {said} (which names no call: this one was found by trying)"
+            return Refusal(method, who, _sources(culprits), told, searched=True)
     if not named:
         warning = _warning(method, partition, error)
         return Refusal(method, who, _sources(calls), f"{refused} its partition: {said}", warning=warning)
     name = operator_name(named[0])
-    before = [refusal for refusal in earlier if (refusal.method, refusal.partitioner) == (method, who)]
     number = 1 + sum(refusal.operator == name for refusal in before)
     left = [node for node in calls if operator_name(node) == name] if number >= ALIKE else named
     what = f"{number} calls of it, the last because" if number >= ALIKE else "it"
