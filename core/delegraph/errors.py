@@ -7,8 +7,8 @@
     │   ├── MissingOutVariant            an operator has no out overload to run on planned memory
     │   ├── MissingKernel                no installed kernel library has the operator
     │   ├── UnboundedDimension           a dynamic dimension has no upper bound
-    │   ├── UnsupportedOperator          a converter was handed a node that it declined
-    │   └── PreprocessError              a backend's preprocess failed
+    │   ├── UnsupportedOperator          a backend refuses a node that its partitioner took
+    │   └── PreprocessError              a backend refuses a partition, or its preprocess failed
     ├── ETRecordError                    an ETRecord was not asked for, is not complete or cannot be read
     ├── CodegenError                     a kernels.yaml does not fit torch's schemas or its kernels
     ├── PluginError                      who offers what
@@ -155,6 +155,8 @@ class UnboundedDimension(LoweringError):
 class UnsupportedOperator(LoweringError):
     """A backend's converter was handed a node that it does not support.
 
+    Raised by `preprocess` it is a refusal: lowering goes on without the node that it names, or without the partition.
+
     What to do: a backend's author lets `support` decline what no converter takes; a user lowers without that
     backend.
     """
@@ -162,6 +164,8 @@ class UnsupportedOperator(LoweringError):
 
 class PreprocessError(LoweringError):
     """A backend's `preprocess` raised; the cause is chained.
+
+    Raised by `preprocess` itself it is a refusal, as `UnsupportedOperator` is.
 
     What to do: read the cause (`__cause__`), which is the backend's own; lower without that backend in the
     meantime.

@@ -178,8 +178,9 @@ def test_scratch_is_near_its_lower_bound(program: ExportedProgram) -> None:
 def test_too_little_sram_is_told(program: ExportedProgram, run: Callable[..., Compiled]) -> None:
     with pytest.raises(
         PreprocessError, match="does not fit into 600 bytes of SRAM, in whatever tiles; it needs a device"
-    ):
+    ) as caught:
         run(program, INPUT, sram=600)
+    assert caught.value.node in {node.name for node in program.graph.nodes}
 
 
 def test_whatever_fits_by_itself_has_a_place_in_the_partition(program: ExportedProgram) -> None:

@@ -18,10 +18,11 @@ from typing import Any
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, TensorArgument
 
-from delegraph.aot.checks.backends import check_backends
+from delegraph.aot.checks.backends import check_backends, warn_of_absent_halves
 from delegraph.aot.delegation.compile import compile_delegates
 from delegraph.aot.delegation.compose import Delegated, compile_partitions, delegate, merged
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
+from delegraph.aot.delegation.refusals import Refusal, until_compiled
 from delegraph.errors import InvalidPartition, LoweringError
 from delegraph.interfaces.lowering import CompileSpec, DelegationSpec, Partitioner
 from delegraph.plugins.registry import PluginRegistry, default_registry
@@ -64,7 +65,9 @@ def _whole(
 ) -> LoweredBackendModule:
     _check_results(edge_program)
     module = LoweredBackendModule.without_blob(edge_program, DelegationSpec(backend_id, compile_specs), backend_id)
-    return compile_delegates({"forward": [module]}, plugins)[module]
+    compiled = compile_delegates({"forward": [module]}, plugins)
+    warn_of_absent_halves([backend_id], plugins or default_registry())
+    return compiled[module]
 
 
 def _check_results(program: ExportedProgram) -> None:
@@ -98,10 +101,16 @@ def _methods(
     partitioners = method_edge_program_partitioners.method_to_partitioner
     if unknown := sorted(set(partitioners) - set(programs)):
         raise LoweringError(f"there is a partitioner for {unknown[0]!r}; the methods are {', '.join(sorted(programs))}")
-    delegated = Delegated({})
-    for method, partitioner in partitioners.items():
-        taken = delegate({method: programs[method]}, {type(partitioner).__name__: partitioner})
-        delegated = merged(delegated, taken)
     plugins = plugins or default_registry()
-    check_backends(delegated.partitions, plugins)
-    return {**programs, **delegated.with_blobs(compile_partitions(delegated, plugins)).programs}
+
+    def attempt(refusals: tuple[Refusal, ...]) -> Delegated:
+        delegated = Delegated({})
+        for method, partitioner in partitioners.items():
+            named = {type(partitioner).__name__: partitioner}
+            delegated = merged(delegated, delegate({method: programs[method]}, named, refusals=refusals))
+        check_backends(delegated.partitions, plugins)
+        compiled = compile_partitions(delegated, plugins, refusals)
+        warn_of_absent_halves((module.backend_id for module in compiled), plugins)
+        return delegated.with_blobs(compiled)
+
+    return {**programs, **until_compiled(attempt).programs}

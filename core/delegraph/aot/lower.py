@@ -129,7 +129,8 @@ class EdgeProgramManager:
         asked = {name for seen in self._lowering.delegated.seen.values() for name in seen}
         renamed = {m: {unique_name(name, asked): chosen for name, chosen in own.items()} for m, own in named.items()}
         lowering = replace(self._lowering, partitioners=renamed)
-        return self._of(pipeline.run(lowering, [pipeline.PARTITION, pipeline.KERNELS, pipeline.COMPILE]))
+        _, done = pipeline.run_to_blobs(lowering, [pipeline.COMPILE])
+        return self._of(done)
 
     def to_executorch(self, config: ExecutorchBackendConfig | None = None) -> ExecutorchProgramManager:
         """Choose out variants, plan memory and emit. Raises `LoweringError` for what no runtime could run."""
@@ -179,7 +180,8 @@ def to_edge_transform_and_lower(
     edge = pipeline.run(edge, [pipeline.TRANSFORM])
     if edge.etrecord is not None and any(transforms.values()):
         edge.etrecord.add_extra_export_modules({"edge_after_transform": EdgeProgramManager._of(_snapshot(edge))})
-    return EdgeProgramManager._of(pipeline.run(edge, [pipeline.PARTITION, pipeline.KERNELS, pipeline.COMPILE]))
+    _, done = pipeline.run_to_blobs(edge, [pipeline.COMPILE])
+    return EdgeProgramManager._of(done)
 
 
 def _recording(exported: Lowering, edge: Lowering) -> Lowering:
@@ -301,18 +303,13 @@ def lower(
         rules=added_rules(settings.edge.dialect_rules, plugins),
     )
     with shown_progress(progress, pipeline.arranged(pipeline.ALL, lowering.stages)) as watchers:
-        first, rest = pipeline.ALL[:_AFTER_KERNELS], pipeline.ALL[_AFTER_KERNELS:]
-        delegated = pipeline.run(lowering, first, watchers)
-        done = pipeline.run(delegated, rest, watchers)
+        edge_programs = pipeline.run(lowering, pipeline.TO_PARTITION, watchers)
+        delegated, done = pipeline.run_to_blobs(edge_programs, pipeline.FROM_KERNELS, watchers)
     edge = EdgeProgramManager._of(delegated.with_blobs(done.compiled))
     report = (
         edge.report if backends else replace(edge.report, suggestions=tuple(suggestions(delegated.programs, plugins)))
     )
     return Lowered(_result(done), edge, report)
-
-
-_AFTER_KERNELS = pipeline.ALL.index(pipeline.KERNELS) + 1
-"""Up to here there are edge programs that run in eager mode."""
 
 
 def _settings(config: object) -> LoweringConfig:

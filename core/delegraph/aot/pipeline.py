@@ -12,7 +12,7 @@
     prepare     numbers for kernels, constants folded, updates in place, views without copies
     emit        -> values and instructions
     plan        -> a place in memory for every tensor
-    compile     the backends make their blobs
+    compile     the backends make their blobs           what one refuses is left out, from partition on again
     assemble    -> the finished program
 
 `lower` runs them all in this order, so that whatever can be refused is refused before a compiler runs. `to_edge`,
@@ -31,13 +31,14 @@ from typing import Final
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from delegraph.aot.checks.backends import check_backends
+from delegraph.aot.checks.backends import check_backends, warn_of_absent_halves
 from delegraph.aot.checks.shared_state import check_shared_state
 from delegraph.aot.delegation.compose import compile_partitions, delegate, merged
 from delegraph.aot.delegation.external_constants import tag_constants
 from delegraph.aot.delegation.forms import any_keeps, form_for_kernels, kept_whole
 from delegraph.aot.delegation.kept_state import changed_buffers
 from delegraph.aot.delegation.reexported import with_flat_calls
+from delegraph.aot.delegation.refusals import Refusal, until_compiled
 from delegraph.aot.delegation.report import make_report
 from delegraph.aot.dump import Dumps
 from delegraph.aot.edge import dialects
@@ -58,7 +59,7 @@ from delegraph.aot.quantize.torchao_weights import with_plain_weights
 from delegraph.aot.stage import Lowering, Stage, StageWatcher
 from delegraph.interfaces.lowering import Partitioner
 
-__all__ = ["ALL", "EDGE", "EXECUTORCH", "arranged", "run"]
+__all__ = ["ALL", "EDGE", "EXECUTORCH", "FROM_KERNELS", "TO_PARTITION", "arranged", "run", "run_to_blobs"]
 
 
 def run(lowering: Lowering, stages: Sequence[Stage], watchers: Sequence[StageWatcher] = ()) -> Lowering:
@@ -78,6 +79,20 @@ def run(lowering: Lowering, stages: Sequence[Stage], watchers: Sequence[StageWat
             for watcher in watchers:
                 watcher.done(stage, methods, lowering, seconds)
     return lowering
+
+
+def run_to_blobs(
+    lowering: Lowering, rest: Sequence[Stage], watchers: Sequence[StageWatcher] = ()
+) -> tuple[Lowering, Lowering]:
+    """Run `partition`, `kernels` and the `rest`, in which `compile` is; again from `partition` on for as long as a
+    backend refuses to compile what was cut out for it. What is there behind `kernels`, where the programs still run in
+    eager mode, and behind all."""
+
+    def attempt(refusals: tuple[Refusal, ...]) -> tuple[Lowering, Lowering]:
+        cut = run(replace(lowering, refusals=refusals), [PARTITION, KERNELS], watchers)
+        return cut, run(cut, rest, watchers)
+
+    return until_compiled(attempt)
 
 
 def arranged(stages: Iterable[Stage], added: Iterable[Stage]) -> list[Stage]:
@@ -184,7 +199,8 @@ def _partition(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
         programs = {method: lowering.programs[method] for method in methods}
         for program in programs.values():
             tag_constants(program, lowering.config.executorch, keep=True)
-        done = delegate(programs, lowering.partitioners[methods[0]], lowering.keeps, elsewhere, lowering.plugins)
+        own = lowering.partitioners[methods[0]]
+        done = delegate(programs, own, lowering.keeps, elsewhere, lowering.plugins, lowering.refusals)
         delegated = merged(delegated, done)
         lowering = lowering.with_programs(done.programs)
     check_backends(delegated.partitions, lowering.plugins)
@@ -237,7 +253,8 @@ def _plan(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
 
 
 def _compile(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
-    compiled = compile_partitions(lowering.delegated, lowering.plugins)
+    compiled = compile_partitions(lowering.delegated, lowering.plugins, lowering.refusals)
+    warn_of_absent_halves((module.backend_id for module in compiled), lowering.plugins)
     return lowering.with_blobs({**lowering.compiled, **compiled})
 
 
@@ -266,4 +283,6 @@ EDGE: Final = (FUNCTIONAL, TO_EDGE)
 EXECUTORCH: Final = (PASSES, PREPARE, EMIT, PLAN)
 """To a program that only lacks its blobs."""
 
-ALL: Final = (SETTINGS, EXPORT, QUANTIZE, *EDGE, TRANSFORM, PARTITION, KERNELS, *EXECUTORCH, COMPILE, ASSEMBLE)
+TO_PARTITION: Final = (SETTINGS, EXPORT, QUANTIZE, *EDGE, TRANSFORM)
+FROM_KERNELS: Final = (*EXECUTORCH, COMPILE, ASSEMBLE)
+ALL: Final = (*TO_PARTITION, PARTITION, KERNELS, *FROM_KERNELS)

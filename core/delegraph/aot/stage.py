@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from delegraph.aot.config import LoweringConfig
 from delegraph.aot.delegation.compose import Delegated
 from delegraph.aot.delegation.lowered_module import Compiled, with_blobs
+from delegraph.aot.delegation.refusals import Refusal
 from delegraph.aot.edge.dialects import AddedRule, Dialect
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.emission.stages import EmissionRequest, EmittedProgram, PlannedProgram
@@ -49,6 +50,7 @@ class Lowering:
     transforms: Mapping[str, Sequence[GraphPass]] = field(default_factory=dict)
     delegated: Delegated = field(default_factory=lambda: Delegated({}))
     compiled: Compiled = field(default_factory=dict)
+    refusals: tuple[Refusal, ...] = ()
     etrecord: ETRecord | None = None
     stages: tuple[Stage, ...] = ()
     rules: tuple[AddedRule, ...] = ()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.interfaces.stamp import BlobStamp
@@ -77,6 +77,22 @@ class Availability:
         if importlib.util.find_spec(name) is not None:
             return cls(True)
         return cls(False, f"{name} is not installed", f"pip install {name}")
+
+    @classmethod
+    def of(cls, backend: BackendInterface) -> Availability:
+        """The answer of `is_available`; a backend where it raises, or returns anything else, is not available."""
+        try:
+            answer: object = backend.is_available()
+        except Exception as error:
+            return cls(False, f"its is_available raised {type(error).__name__}: {error}", _REPORT)
+        if isinstance(answer, Availability):
+            return answer
+        if not isinstance(answer, bool):
+            return cls(False, f"its is_available returned {answer!r}, neither a bool nor an Availability", _REPORT)
+        return cls(answer, "" if answer else "its device is not here")
+
+
+_REPORT: Final = "report it to its authors"
 
 
 class EventTracer(Protocol):

@@ -180,7 +180,8 @@ class BackendDetails(ABC):
 
         `edge_program` is in the edge dialect; weights that the partition owns are its parameters, buffers and lifted
         constants (`edge_program.state_dict`, `.constants`). Its graph is the backend's own to change, the weights are
-        not. Raise `UnsupportedOperator`, naming the node, for nodes that the partitioner should not have claimed.
+        not. Raise `UnsupportedOperator` or `PreprocessError`, naming the node, for what the partitioner should not have
+        claimed: lowering leaves it to others, and asks the partitioner again (docs/backend-contract.md).
         """
 
     @classmethod

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from delegraph.interfaces.stamp import BlobStamp, stamps_by_backend
 from delegraph.plugins.check import CheckResult, Questions, check
@@ -28,7 +28,7 @@ from delegraph.program.kernel_calls import Need, kernel_key_text, needed_kernels
 if TYPE_CHECKING:
     from delegraph.program.schema import Program
 
-__all__ = ["Finding", "Severity", "diagnose", "halves", "other_ids", "unknown_groups"]
+__all__ = ["Finding", "Severity", "diagnose", "halves", "lone_half", "other_ids", "unknown_groups"]
 
 SLOW_IMPORT = 1.0
 """Seconds that loading a torch-free plug-in may take before it is worth a word: a cold start's budget is below that."""
@@ -124,18 +124,28 @@ def _place(offer: Offer) -> str:
 
 def halves(entries: Iterable[Entry]) -> Iterator[Finding]:
     """Backends that have one half and not the other."""
-    other_half = {"delegraph.lowerings": "delegraph.backends", "delegraph.backends": "delegraph.lowerings"}
-    effect = {
-        "delegraph.lowerings": "what is lowered to it cannot run here",
-        "delegraph.backends": "nothing can be lowered to it here",
-    }
     there = {(entry.offer.group, entry.offer.name) for entry in entries if entry.state is not State.DISABLED}
     for group, name in sorted(there):
-        if group in other_half and (other_half[group], name) not in there:
-            similar = did_you_mean(name, [known for where, known in there if where == other_half[group]])
-            problem = f"it is in {group} but not in {other_half[group]}: {effect[group]}{similar}"
-            remedy = "install the distribution that has the other half"
-            yield Finding(Severity.ERROR, name, problem, _ONE_ID if similar else remedy)
+        finding = lone_half(group, name, there)
+        if finding is not None:
+            yield finding
+
+
+def lone_half(group: str, name: str, there: Collection[tuple[str, str]]) -> Finding | None:
+    """The finding on the half of a backend that `group` has, if the other one is not `there`, among (group, name)."""
+    other, effect = _OTHER_HALF.get(group, ("", ""))
+    if not other or (other, name) in there:
+        return None
+    similar = did_you_mean(name, [known for where, known in there if where == other])
+    remedy = _ONE_ID if similar else "install the distribution that has the other half"
+    return Finding(Severity.ERROR, name, f"it is in {group} but not in {other}: {effect}{similar}", remedy)
+
+
+_OTHER_HALF: Final = {
+    "delegraph.lowerings": ("delegraph.backends", "what is lowered to it cannot run here"),
+    "delegraph.backends": ("delegraph.lowerings", "nothing can be lowered to it here"),
+}
+"""Group of one half -> that of the other, and what it means that this is missing."""
 
 
 def other_ids(results: Iterable[CheckResult]) -> Iterator[Finding]:

@@ -27,8 +27,8 @@ _TOOLS = GROUPS["delegraph.plugins"]
 
 
 class PluginWarning(UserWarning):
-    """A tool or a kernel library could not be loaded, or a tool raised while it watched; everything else went on
-    without it."""
+    """Something goes on without a plug-in: a tool or a kernel library that could not be loaded, a tool that raised, a
+    backend that refuses a partition or cannot run here."""
 
 
 class _Manager(pluggy.PluginManager):

@@ -8,6 +8,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot.delegation.backends import named_partitioners
 from delegraph.aot.delegation.compose import Delegated, compile_partitions, delegate
+from delegraph.aot.delegation.refusals import Refusal, until_compiled
 from delegraph.interfaces import Partitioner
 from delegraph.plugins.registry import PluginRegistry
 
@@ -18,5 +19,10 @@ def to_backend(
     programs: Mapping[str, ExportedProgram], partitioners: Sequence[Partitioner], plugins: PluginRegistry
 ) -> Delegated:
     """Cut and compile programs of any dialect, without the pipeline's checks."""
-    delegated = delegate(programs, named_partitioners("partitioners", partitioners, plugins))
-    return delegated.with_blobs(compile_partitions(delegated, plugins))
+    named = named_partitioners("partitioners", partitioners, plugins)
+
+    def attempt(refusals: tuple[Refusal, ...]) -> Delegated:
+        delegated = delegate(programs, named, refusals=refusals)
+        return delegated.with_blobs(compile_partitions(delegated, plugins, refusals))
+
+    return until_compiled(attempt)

@@ -14,10 +14,11 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node
 
 from delegraph.aot.delegation.compose import Delegated, compile_partitions, delegate
+from delegraph.aot.delegation.delegate_mapping import DelegateMappingBuilder
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, is_delegate_call, lowered_modules
 from delegraph.aot.delegation.partition import TAG, tag_constant_data, tag_mutated_buffer
 from delegraph.aot.graph.bodies import graph_modules
-from delegraph.errors import PluginNotFound, PreprocessError, UnsupportedOperator
+from delegraph.errors import PluginNotFound, PreprocessError
 from delegraph.interfaces import (
     BackendDetails,
     BlobStamp,
@@ -423,7 +424,11 @@ def _raise(error: Exception) -> Callable[[ExportedProgram], Any]:
             PreprocessError,
             "preprocess of lowerings:Failing .* failed: ValueError: no room",
         ),
-        (_raise(UnsupportedOperator("add has alpha")), UnsupportedOperator, "^add has alpha$"),
+        (
+            lambda program: DelegateMappingBuilder().insert_delegate_mapping_entry(),
+            PreprocessError,
+            "either nodes or h",
+        ),
         (lambda program: b"blob", PreprocessError, "preprocess returned bytes instead of a PreprocessResult"),
         (lambda program: PreprocessResult("text"), PreprocessError, "processed_bytes is str instead of bytes"),  # type: ignore[arg-type]
     ],

@@ -16,7 +16,7 @@ import delegraph
 from delegraph import ExecutorchBackendConfig, LoweringConfig
 from delegraph.aot import DelegateMappingBuilder, ETRecord
 from delegraph.aot.quantize.weights.reexport import exported_again
-from delegraph.errors import LoweringError, PreprocessError
+from delegraph.errors import LoweringError
 
 X = torch.randn(2)
 
@@ -82,10 +82,10 @@ BUNDLE = SimpleNamespace(method_test_suites=[SimpleNamespace(method_name="forwar
         ),
         (
             lambda: entries(None),
-            PreprocessError,
+            LoweringError,
             "a delegate mapping entry needs an identifier: give one, or DelegateMappingBuilder(True) generates them",
         ),
-        (lambda: entries(7, 7), PreprocessError, "the identifier 7 is in the delegate mapping already"),
+        (lambda: entries(7, 7), LoweringError, "the identifier 7 is in the delegate mapping already"),
         (
             lambda: ETRecord().update_reference_outputs(BUNDLE),
             ValueError,

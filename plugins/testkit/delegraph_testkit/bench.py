@@ -28,7 +28,7 @@ class Facts:
 
     `taken` are nodes in delegates, `left` operators that are not, with their reasons; `backends` are the ids in the
     file; `features` are those of `FEATURES` that lowering shows to have been made use of; `kernels` are libraries
-    that go before the kit's.
+    that go before the kit's; `refused` tells what was taken and then not compiled.
     """
 
     taken: tuple[str, ...] = ()
@@ -36,6 +36,7 @@ class Facts:
     backends: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:

@@ -103,6 +103,7 @@ def _partition_checks(claims: Claims) -> Iterator[Check]:
     yield Check(Level.PARTITIONS, "nothing_but_tags_is_changed", "partition_checks", programs=programs)
     yield Check(Level.PARTITIONS, "lowering_is_repeatable", "partition_checks", programs=programs)
     yield Check(Level.PARTITIONS, "what_is_left_has_a_reason", "partition_checks", programs=programs)
+    yield Check(Level.PARTITIONS, "what_is_taken_is_compiled", "partition_checks", programs=programs)
     for name in _GRAPHS:
         yield Check(Level.PARTITIONS, f"{name}_is_cut", "model_checks", "model_is_right", True, (name,))
     for name in _COMPOSED:

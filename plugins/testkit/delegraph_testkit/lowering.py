@@ -110,7 +110,8 @@ def facts_of(lowered: Lowered, source: Example) -> Facts:
     }
     taken = tuple(node for delegate in delegates for node in delegate.nodes)
     backends = tuple(dict.fromkeys(delegate.backend for delegate in delegates))
-    return Facts(taken, left, backends, tuple(_features(lowered, source, backends)))
+    features = tuple(_features(lowered, source, backends))
+    return Facts(taken, left, backends, features, refused=lowered.report.refusals)
 
 
 def kernel_facts(program: Path | bytes, library: str, methods: Sequence[str], external: Sequence[Path] = ()) -> Facts:

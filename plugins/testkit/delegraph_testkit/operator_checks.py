@@ -62,6 +62,7 @@ def _try(bench: Bench, example: Example, claimed: bool) -> Facts:
         raise Declined(f"something is left that the kit has no kernels for: {error}") from error
     by_kernels = bench.subject.kind is Kind.KERNELS
     facts = kernel_facts(bytes(lowered), bench.subject.name, ["forward"]) if by_kernels else facts_of(lowered, example)
+    assert not facts.refused, f"the partitioner is to decline what its backend refuses: {facts.refused[0]}"
     if facts.taken:
         _check(bench, example, lowered, programs)
     return facts

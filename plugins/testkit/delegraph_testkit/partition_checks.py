@@ -13,7 +13,12 @@ from delegraph_testkit.bench import Bench, Stored
 from delegraph_testkit.lowering import asked_for, lowered_onto, quantized_as_claimed
 from delegraph_testkit.models import Example, example
 
-__all__ = ["lowering_is_repeatable", "nothing_but_tags_is_changed", "what_is_left_has_a_reason"]
+__all__ = [
+    "lowering_is_repeatable",
+    "nothing_but_tags_is_changed",
+    "what_is_left_has_a_reason",
+    "what_is_taken_is_compiled",
+]
 
 
 def nothing_but_tags_is_changed(bench: Bench, stored: Stored) -> None:
@@ -57,3 +62,9 @@ def what_is_left_has_a_reason(bench: Bench, stored: Stored) -> None:
     """Every node that is left has a reason, which users read in their report."""
     silent = [operator for operator, reason in stored.facts.left.items() if "gave no reason" in reason or not reason]
     assert not silent, f"{stored.name}: no reason is given for {', '.join(silent)}"
+
+
+def what_is_taken_is_compiled(bench: Bench, stored: Stored) -> None:
+    """`preprocess` refuses nothing that `partition` takes."""
+    refused = stored.facts.refused
+    assert not refused, f"{stored.name}: the partitioner is to decline what its backend refuses: {refused[0]}"

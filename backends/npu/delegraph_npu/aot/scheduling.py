@@ -153,7 +153,8 @@ class _Planning:
     def _send_outside(self, group: Sequence[ir.Operator], inside: Sequence[Storage]) -> None:
         if not inside:
             raise PreprocessError(
-                f"NpuBackend: {_told(group[0], self.room)}; it needs a device with more, or smaller tensors"
+                f"NpuBackend: {_told(group[0], self.room)}; it needs a device with more, or smaller tensors",
+                node=group[0].name,
             )
         # the largest: the fewest tensors then have to move
         self.outside.add(max(inside, key=lambda storage: storage.nbytes))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ParamSpec, TypeVar
+from dataclasses import dataclass
+from typing import ParamSpec, TypeAlias, TypeVar
+
+from torch.export import ExportedProgram
 
 from delegraph.aot.delegation.lowered_module import Compiled, LoweredBackendModule, lowered_modules, with_blobs
 from delegraph.aot.delegation.lowerings import find_lowering
-from delegraph.errors import DelegraphError, PluginUnavailable, PreprocessError, UnsupportedOperator
+from delegraph.errors import DelegraphError, LoweringError, PluginUnavailable, PreprocessError, UnsupportedOperator
 from delegraph.interfaces.lowering import BackendDetails, PreprocessResult
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.registry import IN_PROCESS, PluginRegistry, default_registry
 
-__all__ = ["compile_delegates", "stamp_of"]
+__all__ = ["compile_delegates", "compile_or_refuse", "stamp_of"]
 
 _GROUP = "lowerings"
 
@@ -24,20 +27,40 @@ _R = TypeVar("_R")
 def compile_delegates(
     modules: Mapping[str, Sequence[LoweredBackendModule]], plugins: PluginRegistry | None = None
 ) -> Compiled:
-    """These modules, by method, with their blobs: new ones, by the old.
+    """These modules, by method, with their blobs: new ones, by the old. Raises as `compile_or_refuse`, and what a
+    backend refuses with."""
+    compiled, refused = compile_or_refuse(modules, plugins)
+    for error in refused.values():
+        raise error
+    return compiled
+
+
+def compile_or_refuse(
+    modules: Mapping[str, Sequence[LoweredBackendModule]], plugins: PluginRegistry | None = None
+) -> tuple[Compiled, dict[LoweredBackendModule, LoweringError]]:
+    """As `compile_delegates`, and the modules that their backends refuse, with the errors: `UnsupportedOperator` and
+    `PreprocessError` of a backend's own.
 
     Each backend's `preprocess_multimethod` is called once, with all its partitions of all methods; those that hold
-    other delegates in a call of their own, after those. Raises `PreprocessError` naming the partitions, the plug-in and
-    the cause; `UnsupportedOperator` and `PluginUnavailable` (a compiler is not installed) pass through.
+    other delegates in a call of their own, after those. If it refuses, it is called with each alone, to find out which.
+    Raises `PreprocessError` naming the partitions, the plug-in and the cause for whatever else a backend raises or
+    returns; `PluginUnavailable` (a compiler is not installed) passes through.
     """
     plugins = plugins or default_registry()
     compiled: dict[LoweredBackendModule, LoweredBackendModule] = {}
+    refused: dict[LoweredBackendModule, LoweringError] = {}
     for ready in _innermost_first(modules):
         for backend_id in dict.fromkeys(module.backend_id for group in ready.values() for module in group):
-            mine = {method: [m for m in group if m.backend_id == backend_id] for method, group in ready.items()}
+            mine = {
+                method: [m for m in group if m.backend_id == backend_id and refused.keys().isdisjoint(_delegates_in(m))]
+                for method, group in ready.items()
+            }
             asked = {method: group for method, group in mine.items() if group}
-            compiled |= _compile(asked, backend_id, plugins, compiled)
-    return compiled
+            if asked:
+                done, not_done = _compile(asked, backend_id, plugins, compiled)
+                compiled |= done
+                refused |= not_done
+    return compiled, refused
 
 
 def _innermost_first(
@@ -58,32 +81,72 @@ def _delegates_in(module: LoweredBackendModule) -> list[LoweredBackendModule]:
     return lowered_modules(module.original_module.graph_module)
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Stands for the result of a backend that refuses."""
+
+    error: LoweringError
+
+
+_Modules: TypeAlias = "dict[str, list[LoweredBackendModule]]"
+_Result: TypeAlias = "PreprocessResult | _Refusal"
+
+
 def _compile(
-    modules: dict[str, list[LoweredBackendModule]], backend_id: str, plugins: PluginRegistry, inner: Compiled
-) -> Compiled:
-    """The modules, all of one backend, with their blobs; `inner` are the delegates that may stand in them."""
+    modules: _Modules, backend_id: str, plugins: PluginRegistry, inner: Compiled
+) -> tuple[Compiled, dict[LoweredBackendModule, LoweringError]]:
+    """The modules, all of one backend, with their blobs, and those that it refuses; `inner` are the delegates that may
+    stand in them."""
     offer, lowering = find_lowering(backend_id, plugins)
     stamp = stamp_of(offer, backend_id, lowering)
-    specs = {method: [list(m.compile_specs) for m in group] for method, group in modules.items()}
-    programs = {method: [with_blobs(m.program_to_compile(), inner) for m in group] for method, group in modules.items()}
     if _compiles_one_by_one(lowering):
-        preprocess = plugins.bound(_GROUP, lowering, "preprocess")
-        results = {
-            method: [
-                _call(preprocess, offer, {method: [m]}, p, s)
-                for m, p, s in zip(group, programs[method], specs[method], strict=True)
-            ]
-            for method, group in modules.items()
-        }
+        results = _one_by_one(plugins.bound(_GROUP, lowering, "preprocess"), offer, modules, inner)
     else:
-        together = plugins.bound(_GROUP, lowering, "preprocess_multimethod")
-        results = _call(together, offer, modules, programs, specs)
-        _check_shape(results, modules, offer)
-    return {
-        module: module.compiled(_checked(result, offer, {method: [module]}), stamp)
+        results = _together(plugins.bound(_GROUP, lowering, "preprocess_multimethod"), offer, modules, inner)
+    refused = {module: result.error for module, result in results.items() if isinstance(result, _Refusal)}
+    compiled = {
+        module: module.compiled(_checked(results[module], offer, {method: [module]}), stamp)
         for method, group in modules.items()
-        for module, result in zip(group, results[method], strict=True)
+        for module in group
+        if module in results and module not in refused
     }
+    return compiled, refused
+
+
+def _one_by_one(
+    preprocess: Callable[..., PreprocessResult], offer: Offer, modules: _Modules, inner: Compiled
+) -> dict[LoweredBackendModule, _Result]:
+    return {
+        module: _call(preprocess, offer, {method: [module]}, _program(module, inner), list(module.compile_specs))
+        for method, group in modules.items()
+        for module in group
+    }
+
+
+def _together(
+    preprocess: Callable[..., dict[str, list[PreprocessResult]]], offer: Offer, modules: _Modules, inner: Compiled
+) -> dict[LoweredBackendModule, _Result]:
+    """The result for each module; where there is a refusal, for those alone that are refused by themselves, or else
+    for all."""
+    specs = {method: [list(module.compile_specs) for module in group] for method, group in modules.items()}
+    programs = {method: [_program(module, inner) for module in group] for method, group in modules.items()}
+    results = _call(preprocess, offer, modules, programs, specs)
+    everything = [(method, module) for method, group in modules.items() for module in group]
+    if not isinstance(results, _Refusal):
+        _check_shape(results, modules, offer)
+        of_each = (result for method, group in modules.items() for result in results[method])
+        return {module: result for (_, module), result in zip(everything, of_each, strict=True)}
+    if len(everything) == 1:
+        return {everything[0][1]: results}
+    alone: dict[LoweredBackendModule, _Result] = {}
+    for method, module in everything:
+        alone |= _together(preprocess, offer, {method: [module]}, inner)
+    refused = {module: result for module, result in alone.items() if isinstance(result, _Refusal)}
+    return dict(refused) or {module: results for _, module in everything}
+
+
+def _program(module: LoweredBackendModule, inner: Compiled) -> ExportedProgram:
+    return with_blobs(module.program_to_compile(), inner)
 
 
 def _compiles_one_by_one(lowering: object) -> bool:
@@ -111,10 +174,12 @@ def _call(
     modules: Mapping[str, Sequence[LoweredBackendModule]],
     *args: _P.args,
     **kwargs: _P.kwargs,
-) -> _R:
+) -> _R | _Refusal:
     try:
         return function(*args, **kwargs)
-    except (UnsupportedOperator, PreprocessError, PluginUnavailable):
+    except (UnsupportedOperator, PreprocessError) as error:
+        return _Refusal(error)
+    except PluginUnavailable:
         raise
     except DelegraphError as error:
         raise _failure(offer, modules, str(error)) from error

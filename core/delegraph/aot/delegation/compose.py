@@ -15,17 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import getitem
 
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from delegraph.aot.delegation.compile import compile_delegates
+from delegraph.aot.delegation.compile import compile_or_refuse
+from delegraph.aot.delegation.culprit import first_refused
 from delegraph.aot.delegation.cut import CutPartition, cut_out
 from delegraph.aot.delegation.external_constants import keep_from_blobs
 from delegraph.aot.delegation.forms import form_of, onto_source
 from delegraph.aot.delegation.lowered_module import Compiled, is_delegate_call, with_blobs
 from delegraph.aot.delegation.partition import TAG, Partitioned, partition_program
+from delegraph.aot.delegation.refusals import Refusal, Refused, hidden, reasons_against, refusal_of, without
 from delegraph.aot.functional.decompose import Keep
 from delegraph.aot.graph.bodies import graph_modules
 from delegraph.aot.graph.edit import copy_program
@@ -52,11 +55,13 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Delegated:
     """Programs by method, with the partitions that were cut out of them, and what every partitioner saw:
-    `seen[method][partitioner]` maps a call of the source program (`graph.provenance`) to what that was in its form."""
+    `seen[method][partitioner]` maps a call of the source program (`graph.provenance`) to what that was in its form.
+    `refusals` are those that the partitions were cut around."""
 
     programs: dict[str, ExportedProgram]
     partitions: dict[str, list[CutPartition]] = field(default_factory=dict)
     seen: dict[str, dict[str, Mapping[str, Sequence[Seen]]]] = field(default_factory=dict)
+    refusals: tuple[Refusal, ...] = ()
 
     def with_blobs(self, compiled: Compiled) -> Delegated:
         """The same with compiled delegates."""
@@ -77,16 +82,33 @@ def merged(first: Delegated, second: Delegated) -> Delegated:
         {**first.programs, **second.programs},
         {method: [*first.partitions.get(method, ()), *second.partitions.get(method, ())] for method in methods},
         {m: {**first.seen.get(m, {}), **second.seen.get(m, {})} for m in {**first.seen, **second.seen}},
+        tuple(dict.fromkeys([*first.refusals, *second.refusals])),
     )
 
 
-def compile_partitions(delegated: Delegated, plugins: PluginRegistry | None = None) -> Compiled:
-    """The delegates that are still to be compiled, compiled by their backends. Raises as `compile_delegates`."""
-    modules = {
-        method: [p.lowered_module for p in parts if not p.lowered_module.is_compiled]
+def compile_partitions(
+    delegated: Delegated, plugins: PluginRegistry | None = None, refusals: Sequence[Refusal] = ()
+) -> Compiled:
+    """The delegates that are still to be compiled, compiled by their backends.
+
+    Raises as `compile_or_refuse`, and `Refused` for what a backend refuses; `refusals` were there before.
+    """
+    waiting = {
+        method: {p.lowered_module: p for p in parts if not p.lowered_module.is_compiled}
         for method, parts in delegated.partitions.items()
     }
-    return compile_delegates(modules, plugins)
+    plugins = plugins or default_registry()
+    compiled, refused = compile_or_refuse({method: list(own) for method, own in waiting.items()}, plugins)
+    if refused:
+        raise Refused(
+            [
+                refusal_of(method, part, refused[module], refusals, partial(first_refused, method, part, plugins))
+                for method, own in waiting.items()
+                for module, part in own.items()
+                if module in refused
+            ]
+        )
+    return compiled
 
 
 def delegate(
@@ -95,22 +117,28 @@ def delegate(
     keeps: Mapping[str, Mapping[str, Keep]] | None = None,
     changed_elsewhere: Mapping[str, Collection[str]] | None = None,
     plugins: PluginRegistry | None = None,
+    refusals: Sequence[Refusal] = (),
 ) -> Delegated:
     """Cut out of every method the calls that the partitioners want, in order of priority; nothing is compiled yet.
 
     The names of `partitioners` stand in reports and messages. `keeps` says by method and partitioner which operators
     that one sees whole; what stands in `programs` whole for another one it sees decomposed. `changed_elsewhere` names
     by method the buffers that others change: they may come to share them, so no delegate takes their values as of now.
+    What `refusals` name is left to others than those that refused it.
     The given programs are not changed; weights are not copied. Raises `InvalidPartition`, or `LoweringError` if a
     partitioner raised.
     """
-    result = Delegated({method: _working_copy(program) for method, program in programs.items()})
+    copies = {method: _working_copy(program) for method, program in programs.items()}
+    result = Delegated(copies, refusals=tuple(refusals))
     for position, (name, partitioner) in enumerate(partitioners.items()):
         for method, source in result.programs.items():
             own = (keeps or {}).get(method, {})
             whole = frozenset[OpOverload]().union(*own.values())
             form = form_of(source, own.get(name, {}), whole)
-            partitioned = partition_program(form, partitioner, name=name, method=method)
+            against = reasons_against(refusals, method, name)
+            with hidden(form, against):
+                partitioned = partition_program(form, partitioner, name=name, method=method)
+            partitioned = without(partitioned, against)
             _leave_outside(partitioned.program, (changed_elsewhere or {}).get(method, ()))
             result.seen.setdefault(method, {})[name] = _seen(partitioned)
             if position + 1 < len(partitioners):  # behind the last one comes the decomposed form for kernels

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from delegraph.errors import PreprocessError
+from delegraph.errors import LoweringError
 
 __all__ = ["DelegateMappingBuilder"]
 
@@ -35,11 +35,11 @@ class DelegateMappingBuilder:
     ) -> int | str:
         """Add an instruction that was made of `nodes`, or of nodes with these debug handles; its identifier.
 
-        Nodes without a handle are skipped. Raises `PreprocessError` where none has one, where not exactly one of
+        Nodes without a handle are skipped. Raises `LoweringError` where none has one, where not exactly one of
         `nodes` and `handles` is given, and for an identifier that is there already, is missing, or is generated.
         """
         if (nodes is None) == (handles is None):
-            raise PreprocessError("a delegate mapping entry takes either nodes or handles: give one of the two")
+            raise LoweringError("a delegate mapping entry takes either nodes or handles: give one of the two")
         if nodes is not None:
             sources = [nodes] if isinstance(nodes, Node) else nodes
             candidates = {node.meta.get("debug_handle") for node in sources}
@@ -47,7 +47,7 @@ class DelegateMappingBuilder:
             candidates = set(handles) if isinstance(handles, Sequence) else {handles}
         known = tuple(sorted(handle for handle in candidates if handle is not None))
         if not known:
-            raise PreprocessError("a delegate mapping entry needs a debug handle, and none of its nodes has one")
+            raise LoweringError("a delegate mapping entry needs a debug handle, and none of its nodes has one")
         identifier = self._identifier(identifier)
         self._handles[identifier] = known
         return identifier
@@ -55,12 +55,12 @@ class DelegateMappingBuilder:
     def _identifier(self, identifier: int | str | None) -> int | str:
         if self._generated:
             if identifier is not None:
-                raise PreprocessError(f"identifiers are generated here; {identifier!r} cannot be given")
+                raise LoweringError(f"identifiers are generated here; {identifier!r} cannot be given")
             return len(self._handles)
         if identifier is None:
-            raise PreprocessError(
+            raise LoweringError(
                 "a delegate mapping entry needs an identifier: give one, or DelegateMappingBuilder(True) generates them"
             )
         if identifier in self._handles:
-            raise PreprocessError(f"the identifier {identifier!r} is in the delegate mapping already")
+            raise LoweringError(f"the identifier {identifier!r} is in the delegate mapping already")
         return identifier

@@ -88,17 +88,22 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class LoweringReport:
-    """Which node went where, and why, by method; printed as a table, `to_json()` for machines."""
+    """Which node went where, and why, by method; printed as a table, `to_json()` for machines.
+
+    `refusals` tell, one by one, what partitioners took and their backends then refused to compile.
+    """
 
     methods: Mapping[str, MethodReport]
     partitioners: tuple[str, ...] = ()
     suggestions: tuple[Suggestion, ...] = ()
+    refusals: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Plain dicts, lists, strings and numbers."""
         return {
             "partitioners": list(self.partitioners),
             "suggestions": [asdict(suggestion) for suggestion in self.suggestions],
+            "refusals": list(self.refusals),
             "methods": {name: _method_json(method) for name, method in self.methods.items()},
         }
 
@@ -132,7 +137,7 @@ class LoweringReport:
 
     def _remarks(self) -> list[str]:
         if self.partitioners:
-            return []
+            return ["Taken, and then refused:", *(f"  {told}" for told in self.refusals)] if self.refusals else []
         helpers = [_shown(suggestion) for suggestion in self.suggestions]
         return ["No backend was asked for." + (" Installed ones that could help:" if helpers else ""), *helpers]
 
@@ -148,7 +153,7 @@ def make_report(programs: Mapping[str, ExportedProgram], delegated: Delegated) -
     """The report on `delegated`; `programs` are its programs after all further passes, whose nodes are listed."""
     methods = {name: _method_report(name, delegated, program) for name, program in programs.items()}
     asked = tuple(dict.fromkeys(name for seen in delegated.seen.values() for name in seen))
-    return LoweringReport(methods, asked)
+    return LoweringReport(methods, asked, refusals=tuple(map(str, delegated.refusals)))
 
 
 def _method_report(name: str, delegated: Delegated, program: ExportedProgram) -> MethodReport:

@@ -11,7 +11,7 @@ from delegraph.interfaces.backend import Availability, BackendInterface
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
 
-__all__ = ["GROUP", "BackendRegistry", "availability"]
+__all__ = ["GROUP", "BackendRegistry"]
 
 GROUP: Final = "delegraph.backends"
 
@@ -31,7 +31,7 @@ class BackendRegistry:
     def is_available(self, backend_name: str) -> Availability:
         """Whether the backend is installed, loads, and finds its device; if not, why. Never raises."""
         try:
-            return availability(self.get(backend_name))
+            return Availability.of(self.get(backend_name))
         except PluginError as error:
             return Availability(False, str(error))
 
@@ -42,19 +42,3 @@ class BackendRegistry:
             return override
         backend: BackendInterface = self.plugins.load(GROUP, backend_id)
         return backend
-
-
-def availability(backend: BackendInterface) -> Availability:
-    """The answer of `is_available`; a backend where it raises, or returns anything else, is not available."""
-    try:
-        answer: object = backend.is_available()
-    except Exception as error:
-        return Availability(False, f"its is_available raised {type(error).__name__}: {error}", _REPORT)
-    if isinstance(answer, Availability):
-        return answer
-    if not isinstance(answer, bool):
-        return Availability(False, f"its is_available returned {answer!r}, neither a bool nor an Availability", _REPORT)
-    return Availability(answer, "" if answer else "its device is not here")
-
-
-_REPORT: Final = "report it to its authors"

@@ -24,6 +24,7 @@ from delegraph.errors import (
 )
 from delegraph.interfaces.backend import (
     Argument,
+    Availability,
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
@@ -35,7 +36,7 @@ from delegraph.interfaces.options import Options
 from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
 from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
 from delegraph.runtime.execution.tracing import LOAD_DELEGATE
-from delegraph.runtime.resolution.backends import BackendRegistry, availability
+from delegraph.runtime.resolution.backends import BackendRegistry
 from delegraph.tables import printable
 
 
@@ -103,7 +104,7 @@ def find_backends(plan: ExecutionPlan, registry: BackendRegistry) -> dict[str, B
         except PluginNotFound:
             missing.append(_not_installed(record, registry))
             continue
-        answer = availability(backends[record.id])
+        answer = Availability.of(backends[record.id])
         if not answer:
             fix = f"; {answer.fix}" if answer.fix else ""
             missing.append(f"backend {record.id!r} is installed but not available here: {answer.reason}{fix}")
