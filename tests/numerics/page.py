@@ -5,12 +5,14 @@ python -m tests.numerics.page
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
 from tests.numerics.subjects import FOLDER, PLUGINS, subject_called
 
-from delegraph_testkit.numerics.report import load_cells, report
+from delegraph_testkit.claims import Claims
+from delegraph_testkit.numerics.report import SUMMARY, left_open, load_cells, reasons, section, summary
 from delegraph_testkit.operator_samples import entries
 
 __all__ = ["PAGE", "page"]
@@ -27,7 +29,8 @@ An operator of a dtype is **equal** to torch, or **declined** with a reason and 
 reason that stands here. Integers, truths, places and NaN are always equal: where an engine has them otherwise, they are
 computed another way or declined. Halves are float32's results, rounded once; quantized models are compared with what
 torch makes of the same codes. Torch is compared with itself first: where its own kernels, references and decompositions
-differ, as they do in sums that overflow on the way, each of them is right.
+differ, as they do in sums that overflow on the way, each of them is right. Where results hang on the processor's
+instructions, a reason says so.
 
 The sweep is [the kit's](proving-a-plugin.md#numbers-at-the-edges): strangers have it for their plug-ins. It may be made
 in parts: of the database's {entries} entries so many are "swept" in a dtype; what torch has no kernel for, or leaves
@@ -35,13 +38,30 @@ open, counts among these alone.
 """
 
 
-def page() -> str:
-    """The whole page."""
+def page(before: str) -> str:
+    """The whole page. A plug-in without cells keeps its numbers of the page `before`; reasons are those of today."""
+    rows, sections = [], []
+    for name in PLUGINS:
+        claims, cells = subject_called(name).claims, load_cells(FOLDER, name)
+        if cells:
+            rows.append(summary(name, cells))
+            sections += section(name, claims, cells)
+        else:
+            rows += re.findall(rf"^\| {name} \| .*$", before, re.M)
+            sections += _kept(name, claims, before)
     introduction = _INTRODUCTION.format(entries=len(entries()))
-    kept = {name: (subject_called(name).claims, load_cells(FOLDER, name)) for name in PLUGINS}
-    plugins = {name: (claims, cells) for name, (claims, cells) in kept.items() if cells}
-    return "\n".join([introduction, *report(plugins), ""])
+    return "\n".join([introduction, *SUMMARY, *rows, *sections, *left_open(), ""])
+
+
+def _kept(name: str, claims: Claims, before: str) -> list[str]:
+    """The section of the page before, with the reasons of today."""
+    kept = re.search(rf"^## {name}\n\n(.*?)(?=\n\n## )", before, re.M | re.S)
+    if kept is None:
+        return []
+    parts = [part for part in kept[1].split("\n\n") if not part.startswith("| deviates in")]
+    counts, faults = parts[0], parts[1:]
+    return ["", f"## {name}", "", counts, *reasons(claims), *(line for part in faults for line in ("", part))]
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")
+    PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")

@@ -19,12 +19,18 @@ from delegraph_testkit.numerics.edges import DTYPES
 from delegraph_testkit.numerics.sweep import Cell
 from delegraph_testkit.numerics.undefined import LEFT, NOT_COMPARED, OPEN, UNDEFINED
 
-__all__ = ["Cells", "load_cells", "report", "save_cells"]
+__all__ = ["SUMMARY", "Cells", "left_open", "load_cells", "reasons", "report", "save_cells", "section", "summary"]
 
 Cells: TypeAlias = Mapping[tuple[str, str], Cell]
 """Those of one plug-in, by entry and dtype."""
 
 _OUTCOMES: Final = ("equal", "deviates", "declined")
+
+SUMMARY: Final = (
+    f"| | {' | '.join(_OUTCOMES)} | operators | calls |",
+    f"| --- |{' ---: |' * (len(_OUTCOMES) + 2)}",
+)
+"""The head of the table of all plug-ins."""
 
 
 def save_cells(folder: Path, name: str, entry: str, cells: Mapping[str, Cell]) -> None:
@@ -45,24 +51,27 @@ def load_cells(folder: Path, name: str) -> Cells:
 
 def report(plugins: Mapping[str, tuple[Claims, Cells]]) -> Iterator[str]:
     """The lines of the report, by name: what the plug-in claims, and its cells."""
-    yield from _summary({name: cells for name, (_, cells) in plugins.items()})
+    yield from SUMMARY
+    yield from (summary(name, cells) for name, (_, cells) in plugins.items())
     for name, (claims, cells) in plugins.items():
-        yield from ("", f"## {name}", "")
-        yield from _by_dtype(cells)
-        yield from _reasons(claims)
-        yield from _breaches(claims, cells)
-    yield from ("", "## What torch leaves open", "")
-    yield from _left_open()
+        yield from section(name, claims, cells)
+    yield from left_open()
 
 
-def _summary(plugins: Mapping[str, Cells]) -> Iterator[str]:
-    yield f"| | {' | '.join(_OUTCOMES)} | operators | calls |"
-    yield f"| --- |{' ---: |' * (len(_OUTCOMES) + 2)}"
-    for name, cells in plugins.items():
-        counts = Counter(cell.outcome for cell in cells.values())
-        operators = len({entry for (entry, _), cell in cells.items() if cell.compared})
-        calls = sum(cell.compared for cell in cells.values())
-        yield f"| {name} | {' | '.join(f'{counts[o]:,}' for o in _OUTCOMES)} | {operators:,} | {calls:,} |"
+def summary(name: str, cells: Cells) -> str:
+    """The row of a plug-in, below `SUMMARY`."""
+    counts = Counter(cell.outcome for cell in cells.values())
+    operators = len({entry for (entry, _), cell in cells.items() if cell.compared})
+    calls = sum(cell.compared for cell in cells.values())
+    return f"| {name} | {' | '.join(f'{counts[o]:,}' for o in _OUTCOMES)} | {operators:,} | {calls:,} |"
+
+
+def section(name: str, claims: Claims, cells: Cells) -> Iterator[str]:
+    """The lines about a plug-in."""
+    yield from ("", f"## {name}", "")
+    yield from _by_dtype(cells)
+    yield from reasons(claims)
+    yield from _breaches(claims, cells)
 
 
 def _by_dtype(cells: Cells) -> Iterator[str]:
@@ -76,13 +85,15 @@ def _by_dtype(cells: Cells) -> Iterator[str]:
     yield f"| swept | {' | '.join(str(swept[dtype]) for dtype in dtypes)} |"
 
 
-def _reasons(claims: Claims) -> Iterator[str]:
+def reasons(claims: Claims) -> Iterator[str]:
+    """The lines on what deviates for a reason."""
     if not claims.deviations:
         return
     yield from ("", "| deviates in | because | operators |", "| --- | --- | --- |")
     for row in claims.deviations:
         operators = ", ".join(f"`{entry}` ({' '.join(dtypes)})" for entry, dtypes in row.operators.items())
-        yield f"| {row.kind} | {row.reason} | {operators} |"
+        where = "" if row.everywhere else " (on some processors)"
+        yield f"| {row.kind} | {row.reason}{where} | {operators} |"
 
 
 def _breaches(claims: Claims, cells: Cells) -> Iterator[str]:
@@ -92,7 +103,9 @@ def _breaches(claims: Claims, cells: Cells) -> Iterator[str]:
         yield from (f"- {_escaped(told)}" for told in faults)
 
 
-def _left_open() -> Iterator[str]:
+def left_open() -> Iterator[str]:
+    """The lines on what is not compared."""
+    yield from ("", "## What torch leaves open", "")
     rows: dict[str, list[str]] = {}
     told = [(entry, row.reason) for row in UNDEFINED for entry in row.entries]
     told += [(entry, row.reason) for row in OPEN for entry in row.entries]
