@@ -361,6 +361,19 @@ def _softmax(operation: Node) -> Output | None:
     return _made("select", opset.less(total, _constant(np.inf, value)), softmax, _constant(np.nan, value))
 
 
+def _scaled_product(operation: Node) -> Output | None:
+    """A product of matrices times a number. OpenVINO multiplies an operand by the number, of which an element may leave
+    its dtype: with AMX, infinity times the least bfloat16 becomes NaN. With an operation between them it does not."""
+    for product, factor in (operation.input_values(), operation.input_values()[::-1]):
+        source = product.get_node()
+        while source.get_type_name() == "Convert":
+            source = source.input_value(0).get_node()
+        if source.get_type_name() == "MatMul" and _is_constant(factor):
+            first = np.array([0])
+            return _made("squeeze", opset.multiply(opset.unsqueeze(product, first), factor), first)
+    return None
+
+
 def _in_stable_order(operation: Node) -> None:
     """ONNX keeps the order of equals."""
     value, count = operation.input_values()
@@ -372,12 +385,12 @@ def _in_stable_order(operation: Node) -> None:
         operation.output(place).replace(stable.output(place))
 
 
-_COMPUTED_WITH_A_LAYER: Final = frozenset(("Relu", "Clamp", "HardSigmoid", "MaxPool", "Softmax"))
+_COMPUTED_WITH_A_LAYER: Final = frozenset(("Relu", "Clamp", "HardSigmoid", "MaxPool", "Multiply", "Softmax"))
 _CONVOLUTIONS: Final = tuple(
     group + kind for group in ("", "Group") for kind in ("Convolution", "ConvolutionBackpropData")
 )
 _LAYERS: Final = frozenset((*_CONVOLUTIONS, "MatMul", "FakeQuantize"))
-_BETWEEN: Final = _MOVES | _COMPUTED_WITH_A_LAYER | {"Add", "Subtract", "Multiply", "BatchNormInference", "Concat"}
+_BETWEEN: Final = _MOVES | _COMPUTED_WITH_A_LAYER | {"Add", "Subtract", "BatchNormInference", "Concat"}
 
 _ROWS: Final[dict[str, Row]] = {
     "Abs": _absolute,
@@ -392,6 +405,7 @@ _ROWS: Final[dict[str, Row]] = {
     "Relu": _relu,
     "Clamp": _keeping_nan,
     "HardSigmoid": _keeping_nan,
+    "Multiply": _scaled_product,
     "Softmax": _softmax,
     "LogSoftmax": _softmax,
     "MaxPool": _max_pool,
