@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-from delegraph.plugins.hookspecs import GROUPS, Group
+from delegraph.plugins.hookspecs import GROUPS, PluginGroup
 
 __all__ = ["groups_page"]
 
@@ -37,7 +37,7 @@ def groups_page() -> str:
     return "".join([_HEAD, *rows, "\n", *map(_section, GROUPS.values())])
 
 
-def _section(group: Group) -> str:
+def _section(group: PluginGroup) -> str:
     parts = [f"## {group.name} {{ #{group.name} }}\n"]
     side = "On the device: loading it must not import torch." if group.torch_free else "Where models are lowered."
     parts.append(f"{side} An entry is used as {group.form.value}.\n")
@@ -50,11 +50,11 @@ def _section(group: Group) -> str:
     return "\n".join(parts)
 
 
-def _both(group: Group) -> list[Group]:
+def _both(group: PluginGroup) -> list[PluginGroup]:
     return [group, group.product] if group.product else [group]
 
 
-def _attributes(group: Group) -> list[str]:
+def _attributes(group: PluginGroup) -> list[str]:
     return [f"`{name} = {value!r}`" for made in _both(group) for name, value in made.attributes.items()]
 
 

@@ -37,7 +37,16 @@ from delegraph_machines.descriptions import Size, from_toml, preset_or_path
 from delegraph_machines.memories import Memory
 from delegraph_npu.commands import Region
 
-__all__ = ["Array", "Dataflow", "Device", "MemoryDescription", "OutputStage", "Regions", "device_text", "read_device"]
+__all__ = [
+    "Array",
+    "Dataflow",
+    "Device",
+    "MemoryDescription",
+    "OutputStageRates",
+    "Regions",
+    "device_text",
+    "read_device",
+]
 
 Dataflow: TypeAlias = Literal["output_stationary", "weight_stationary", "input_stationary"]
 """The operand that stays in the array while the others flow through it."""
@@ -68,7 +77,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputStage:
+class OutputStageRates:
     """Elements per cycle: results of the array, and elementwise results."""
 
     elements_per_cycle: float
@@ -133,7 +142,7 @@ class Device:
     regions: Regions
     array: Array
     memories: tuple[MemoryDescription, ...]
-    output_stage: OutputStage | None = None
+    output_stage: OutputStageRates | None = None
     dma_channels: int = 2
 
     def __post_init__(self) -> None:

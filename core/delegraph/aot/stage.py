@@ -22,7 +22,7 @@ from delegraph.aot.export import ExportRequest
 from delegraph.aot.functional.decompose import Keep
 from delegraph.aot.graph.signature import MethodGraph
 from delegraph.aot.quantize.measurement.report import MethodQuantization
-from delegraph.aot.quantize.request import Quantization
+from delegraph.aot.quantize.request import QuantizationRequest
 from delegraph.interfaces.graph_pass import GraphPass
 from delegraph.interfaces.lowering import Partitioner
 from delegraph.plugins.registry import PluginRegistry
@@ -43,7 +43,7 @@ class Lowering:
     methods: tuple[str, ...]
     requests: Mapping[str, ExportRequest] = field(default_factory=dict)
     programs: Mapping[str, ExportedProgram] = field(default_factory=dict)
-    quantization: Mapping[str, Quantization] = field(default_factory=dict)
+    quantization: Mapping[str, QuantizationRequest] = field(default_factory=dict)
     quantized: Mapping[str, MethodQuantization] = field(default_factory=dict)
     partitioners: Mapping[str, Mapping[str, Partitioner]] = field(default_factory=dict)
     keeps: Mapping[str, Mapping[str, Keep]] = field(default_factory=dict)

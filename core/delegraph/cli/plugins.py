@@ -19,7 +19,7 @@ from delegraph.errors import DelegraphError, PluginNotFound
 from delegraph.plugins.deprecations import deprecated_uses
 from delegraph.plugins.discovery import Offer, Selection, did_you_mean, scan, scan_unknown_groups
 from delegraph.plugins.hookspecs import GROUPS
-from delegraph.plugins.inventory import Entry, State, inventory
+from delegraph.plugins.inventory import Entry, OfferState, inventory
 from delegraph.plugins.source import Written, written
 from delegraph.plugins.versions import api_text, mismatch
 from delegraph.tables import Table, print_table
@@ -101,7 +101,7 @@ def _list(args: argparse.Namespace) -> _Answer:
     sources = [written(entry.offer) for entry in entries]
     versions = [_of_api(entry, source) for entry, source in zip(entries, sources, strict=True)]
     too_new = any(mismatch(source.api) for source in sources)
-    faulty = too_new or any(entry.state in (State.BROKEN, State.CONFLICT) for entry in entries)
+    faulty = too_new or any(entry.state in (OfferState.BROKEN, OfferState.CONFLICT) for entry in entries)
     unknown = Selection.from_environment(os.environ).unknown(scan())
     for problem in unknown:
         print(problem, file=sys.stderr)
@@ -135,7 +135,9 @@ def _show(args: argparse.Namespace) -> _Answer:
 def _check(args: argparse.Namespace) -> _Answer:
     from delegraph.plugins.check import check
 
-    entries = [e for e in (_named(args.name) if args.name else inventory(os.environ)) if e.state is not State.DISABLED]
+    entries = [
+        e for e in (_named(args.name) if args.name else inventory(os.environ)) if e.state is not OfferState.DISABLED
+    ]
     results = check([entry.offer for entry in entries], args.timeout)
     sound = [result.offer for result in results if not result.error and not result.unavailable]
     rows = [

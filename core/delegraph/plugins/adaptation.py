@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from delegraph.deprecation import warn_deprecated
 from delegraph.errors import PluginVersionError
 from delegraph.plugins.deprecations import deprecated_uses
-from delegraph.plugins.hookspecs import Form, Group
+from delegraph.plugins.hookspecs import Form, PluginGroup
 from delegraph.plugins.validation import own_methods, parameters_taken
 from delegraph.plugins.versions import api_text
 
@@ -28,7 +28,7 @@ __all__ = ["adapted", "renamed"]
 _T = TypeVar("_T")
 
 
-def renamed(group: Group, plugin: _T) -> _T:
+def renamed(group: PluginGroup, plugin: _T) -> _T:
     """`plugin`, or its class, with former hooks under their present names; deprecated uses are told.
 
     Raises `PluginVersionError` for uses of parts that this host's plug-in API has no more.
@@ -47,7 +47,7 @@ def renamed(group: Group, plugin: _T) -> _T:
     return plugin
 
 
-def adapted(group: Group, plugin: object) -> object:
+def adapted(group: PluginGroup, plugin: object) -> object:
     """A sound `plugin`, as it is called: by position, with every hook and every parameter.
 
     Raises `AttributeError` or `TypeError` where a missing hook cannot be added.
@@ -67,7 +67,7 @@ def adapted(group: Group, plugin: object) -> object:
     return plugin
 
 
-def _called_without(group: Group, hook: str, method: Callable[..., object]) -> Callable[..., object] | None:
+def _called_without(group: PluginGroup, hook: str, method: Callable[..., object]) -> Callable[..., object] | None:
     """`method` behind a call that drops the parameters which it does without; None if it takes all."""
     names = group.parameters(hook)
     taken = parameters_taken(group, hook, method)
@@ -83,7 +83,7 @@ def _called_without(group: Group, hook: str, method: Callable[..., object]) -> C
     return call
 
 
-def _own(group: Group, plugin: object) -> Mapping[str, object]:
+def _own(group: PluginGroup, plugin: object) -> Mapping[str, object]:
     """The author's attributes that could be hooks, by name."""
     if group.form in (Form.FACTORY, Form.FUNCTION):
         return {"__call__": plugin}

@@ -20,7 +20,7 @@ from delegraph.plugins.discovery import (
     scan_unknown_groups,
 )
 from delegraph.plugins.hookspecs import GROUPS, group_named
-from delegraph.plugins.inventory import Entry, State, inventory, metadata_violation
+from delegraph.plugins.inventory import Entry, OfferState, inventory, metadata_violation
 from delegraph.plugins.missing import missing_remedy
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.kernel_calls import Need, kernel_key_text, needed_kernels
@@ -64,7 +64,7 @@ def diagnose(
     entries = inventory(environ)
     stamps = stamps_by_backend(program) if program else {}
     needs = sorted({need for plan in program.execution_plan for need in needed_kernels(plan)}) if program else []
-    usable = [entry.offer for entry in entries if entry.state in (State.OK, State.CONFLICT)]
+    usable = [entry.offer for entry in entries if entry.state in (OfferState.OK, OfferState.CONFLICT)]
     skipped = () if _torch_is_installed() else tuple(o for o in usable if not group_named(o.group).torch_free)
     results = check((offer for offer in usable if offer not in skipped), limit, Questions(stamps, needs))
     findings = [
@@ -91,10 +91,10 @@ def _of_environment(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def _of_metadata(entries: Iterable[Entry]) -> Iterator[Finding]:
     for entry in entries:
-        if entry.state is State.BROKEN:
+        if entry.state is OfferState.BROKEN:
             remedy = f"pip install --force-reinstall {entry.offer.distribution}, or remove its metadata"
             yield Finding(Severity.ERROR, str(entry.offer), entry.reason, remedy)
-        elif entry.state is State.CONFLICT:
+        elif entry.state is OfferState.CONFLICT:
             yield Finding(Severity.ERROR, str(entry.offer), entry.reason, "choose one, or uninstall the other")
 
 
@@ -124,7 +124,7 @@ def _place(offer: Offer) -> str:
 
 def halves(entries: Iterable[Entry]) -> Iterator[Finding]:
     """Backends that have one half and not the other."""
-    there = {(entry.offer.group, entry.offer.name) for entry in entries if entry.state is not State.DISABLED}
+    there = {(entry.offer.group, entry.offer.name) for entry in entries if entry.state is not OfferState.DISABLED}
     for group, name in sorted(there):
         finding = lone_half(group, name, there)
         if finding is not None:

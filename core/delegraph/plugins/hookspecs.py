@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from importlib import import_module
 from typing import Final
 
-__all__ = ["GROUPS", "Form", "Group", "group_named", "parameters"]
+__all__ = ["GROUPS", "Form", "PluginGroup", "group_named", "parameters"]
 
 
 class Form(Enum):
@@ -28,7 +28,7 @@ class Form(Enum):
 
 
 @dataclass(frozen=True)
-class Group:
+class PluginGroup:
     """One entry-point group. In a `torch_free` one, loading a plug-in must not bring torch into the process.
 
     `module` and `class_name` say where in `delegraph.interfaces` its interface is, which is imported when it is needed.
@@ -39,7 +39,7 @@ class Group:
     class_name: str
     form: Form
     torch_free: bool
-    product: Group | None = None
+    product: PluginGroup | None = None
     """The class that a factory's result must fit."""
     base: str = ""
     """The class to derive from, as authors import it."""
@@ -100,38 +100,40 @@ def _public(interface: type) -> list[tuple[str, object]]:
     return [(name, value) for name, value in vars(interface).items() if not name.startswith("_")]
 
 
-def _factory(name: str, module: str, class_name: str, product: str = "") -> Group:
-    made = Group(name, module, product, Form.INSTANCE, False, base=f"delegraph.interfaces.{product}")
-    return Group(name, module, class_name, Form.FACTORY, torch_free=False, product=made if product else None)
+def _factory(name: str, module: str, class_name: str, product: str = "") -> PluginGroup:
+    made = PluginGroup(name, module, product, Form.INSTANCE, False, base=f"delegraph.interfaces.{product}")
+    return PluginGroup(name, module, class_name, Form.FACTORY, torch_free=False, product=made if product else None)
 
 
-def _implemented(name: str, module: str, class_name: str, form: Form, torch_free: bool, base: str = "") -> Group:
-    return Group(name, module, class_name, form, torch_free, base=f"delegraph.interfaces.{base or class_name}")
+def _implemented(name: str, module: str, class_name: str, form: Form, torch_free: bool, base: str = "") -> PluginGroup:
+    return PluginGroup(name, module, class_name, form, torch_free, base=f"delegraph.interfaces.{base or class_name}")
 
 
-GROUPS: Final[Mapping[str, Group]] = {
+GROUPS: Final[Mapping[str, PluginGroup]] = {
     group.name: group
     for group in (
         _factory("delegraph.partitioners", "lowering", "PartitionerFactory", "Partitioner"),
-        Group("delegraph.partitioner_adapters", "lowering", "PartitionerAdapter", Form.FUNCTION, torch_free=False),
+        PluginGroup(
+            "delegraph.partitioner_adapters", "lowering", "PartitionerAdapter", Form.FUNCTION, torch_free=False
+        ),
         _implemented("delegraph.lowerings", "lowering", "BackendDetails", Form.CLASS, False),
         _factory("delegraph.quantizers", "quantizer", "QuantizerFactory", "Quantizer"),
         _factory("delegraph.passes", "graph_pass", "PassFactory"),
         _factory("delegraph.stages", "pipeline", "StageFactory", "PipelineStage"),
         _factory("delegraph.dialect_rules", "pipeline", "DialectRuleFactory", "DialectRule"),
-        Group("delegraph.memory_planners", "memory_planner", "MemoryPlanner", Form.FUNCTION, torch_free=True),
+        PluginGroup("delegraph.memory_planners", "memory_planner", "MemoryPlanner", Form.FUNCTION, torch_free=True),
         _implemented("delegraph.backends", "backend", "BackendInterface", Form.INSTANCE, True),
         _implemented("delegraph.kernels", "kernel", "KernelLibraryInterface", Form.INSTANCE, True, "KernelLibrary"),
-        Group("delegraph.platforms", "platform", "PlatformFactory", Form.FUNCTION, torch_free=True),
-        Group("delegraph.data_loaders", "data_loader", "DataLoaderFactory", Form.FUNCTION, torch_free=True),
-        Group("delegraph.conformance_kits", "conformance_kit", "ConformanceKit", Form.FUNCTION, torch_free=True),
-        Group("delegraph.plugins", "tool", "ToolHooks", Form.INSTANCE, torch_free=True),
+        PluginGroup("delegraph.platforms", "platform", "PlatformFactory", Form.FUNCTION, torch_free=True),
+        PluginGroup("delegraph.data_loaders", "data_loader", "DataLoaderFactory", Form.FUNCTION, torch_free=True),
+        PluginGroup("delegraph.conformance_kits", "conformance_kit", "ConformanceKit", Form.FUNCTION, torch_free=True),
+        PluginGroup("delegraph.plugins", "tool", "ToolHooks", Form.INSTANCE, torch_free=True),
     )
 }
 
 
 @cache
-def group_named(name: str) -> Group:
+def group_named(name: str) -> PluginGroup:
     """The group called `name`, with or without `delegraph.`. Raises `PluginNotFound`."""
     group = GROUPS.get(name) or GROUPS.get(f"delegraph.{name}")
     if group is None:

@@ -11,10 +11,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from delegraph.plugins.discovery import Offer, Selection, normalised, scan
 from delegraph.plugins.loader import reference
 
-__all__ = ["Entry", "State", "inventory", "metadata_violation", "module_exists", "module_spec"]
+__all__ = ["Entry", "OfferState", "inventory", "metadata_violation", "module_exists", "module_spec"]
 
 
-class State(Enum):
+class OfferState(Enum):
     """The state of an offer, found without importing it."""
 
     OK = "ok"
@@ -28,7 +28,7 @@ class Entry:
     """An offer, its state and, unless that is OK, why."""
 
     offer: Offer
-    state: State
+    state: OfferState
     reason: str = ""
 
 
@@ -52,18 +52,18 @@ def metadata_violation(offer: Offer) -> str:
 
 def _judge(offer: Offer, offers: Sequence[Offer], selection: Selection) -> Entry:
     if not selection.admits(offer):
-        return Entry(offer, State.DISABLED, "by DELEGRAPH_PLUGINS or DELEGRAPH_DISABLE_PLUGINS")
+        return Entry(offer, OfferState.DISABLED, "by DELEGRAPH_PLUGINS or DELEGRAPH_DISABLE_PLUGINS")
     if violation := metadata_violation(offer):
-        return Entry(offer, State.BROKEN, violation)
+        return Entry(offer, OfferState.BROKEN, violation)
     rivals = [rival for rival in offers if _same_name(offer, rival) and rival != offer and selection.admits(rival)]
     preferred = selection.prefer.get(f"{offer.group}:{offer.name}")
     if not rivals or (preferred and normalised(preferred) == normalised(offer.distribution)):
-        return Entry(offer, State.OK)
+        return Entry(offer, OfferState.OK)
     named = ", ".join(f"{rival.provider} ({rival.value})" for rival in rivals)
     if preferred:
-        return Entry(offer, State.DISABLED, f"{preferred} is preferred for this name")
+        return Entry(offer, OfferState.DISABLED, f"{preferred} is preferred for this name")
     choice = f"DELEGRAPH_PREFER={offer.id}={offer.distribution} chooses this one"
-    return Entry(offer, State.CONFLICT, f"{named} offers this name too; {choice}")
+    return Entry(offer, OfferState.CONFLICT, f"{named} offers this name too; {choice}")
 
 
 def _same_name(a: Offer, b: Offer) -> bool:

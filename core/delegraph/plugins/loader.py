@@ -13,7 +13,7 @@ from delegraph.deprecation import loading_plugin
 from delegraph.errors import PluginLoadError, PluginVersionError
 from delegraph.plugins.adaptation import adapted, renamed
 from delegraph.plugins.discovery import Offer
-from delegraph.plugins.hookspecs import Form, Group, group_named
+from delegraph.plugins.hookspecs import Form, PluginGroup, group_named
 from delegraph.plugins.torch_watch import TorchWatch
 from delegraph.plugins.validation import violations
 from delegraph.plugins.versions import declared_api, mismatch
@@ -69,7 +69,7 @@ def adopt(offer: Offer, plugin: object, declarations: Iterable[object] = ()) -> 
     return plugin
 
 
-def adopt_product(offer: Offer, product: Group, instance: object) -> object:
+def adopt_product(offer: Offer, product: PluginGroup, instance: object) -> object:
     """The `instance` that the factory behind `offer` made, adapted. Raises unless it fits `product`."""
     instance = _renamed(offer, product, instance)
     if faults := violations(product, instance):
@@ -77,14 +77,14 @@ def adopt_product(offer: Offer, product: Group, instance: object) -> object:
     return _adapted(offer, product, instance)
 
 
-def _checked(offer: Offer, group: Group, plugin: object, faults: list[str]) -> object:
+def _checked(offer: Offer, group: PluginGroup, plugin: object, faults: list[str]) -> object:
     if faults:
         interface = f"delegraph.interfaces.{group.interface.__qualname__}"
         raise failure(offer, "; ".join(faults), f"its authors change it to fit {interface}")
     return plugin
 
 
-def _renamed(offer: Offer, group: Group, plugin: object) -> object:
+def _renamed(offer: Offer, group: PluginGroup, plugin: object) -> object:
     try:
         with loading_plugin(f"{offer.id} of {offer.provider}"):
             return renamed(group, plugin)
@@ -92,7 +92,7 @@ def _renamed(offer: Offer, group: Group, plugin: object) -> object:
         raise failure(offer, str(gone), f"upgrade {offer.distribution}", PluginVersionError) from None
 
 
-def _adapted(offer: Offer, group: Group, plugin: object) -> object:
+def _adapted(offer: Offer, group: PluginGroup, plugin: object) -> object:
     try:
         return adapted(group, plugin)
     except (AttributeError, TypeError) as error:

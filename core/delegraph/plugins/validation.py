@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from delegraph.plugins.factory import takes_keywords
-from delegraph.plugins.hookspecs import Form, Group
+from delegraph.plugins.hookspecs import Form, PluginGroup
 
 __all__ = ["misspelt", "own_methods", "parameters_taken", "signature_violation", "violations"]
 
 
-def violations(group: Group, plugin: object) -> list[str]:
+def violations(group: PluginGroup, plugin: object) -> list[str]:
     """Everything about `plugin` that does not fit `group`; empty if it fits. Calls nothing of it."""
     if group.form in (Form.FACTORY, Form.FUNCTION):
         if not callable(plugin):
@@ -43,7 +43,7 @@ def violations(group: Group, plugin: object) -> list[str]:
     ]
 
 
-def misspelt(group: Group, plugin: object) -> Iterator[str]:
+def misspelt(group: PluginGroup, plugin: object) -> Iterator[str]:
     """Public methods of the plug-in's own that look like a hook that it does not define itself."""
     own = own_methods(plugin)
     hooks = set(group.hook_names)
@@ -59,14 +59,14 @@ def misspelt(group: Group, plugin: object) -> Iterator[str]:
             yield f"it marks {name}() with @hookimpl, which is not a hook of {group.name}: {known}"
 
 
-def signature_violation(group: Group, hook: str, implementation: Callable[..., object]) -> Iterator[str]:
+def signature_violation(group: PluginGroup, hook: str, implementation: Callable[..., object]) -> Iterator[str]:
     """A message if `implementation` cannot take the hook's parameters by position, or takes them in another order."""
     if parameters_taken(group, hook, implementation) is None:
         plain = _plain(inspect.signature(implementation))
         yield f"its signature is {hook.removeprefix('__call__')}({plain}); it has to be {group.text(hook)}"
 
 
-def parameters_taken(group: Group, hook: str, implementation: Callable[..., object]) -> tuple[str, ...] | None:
+def parameters_taken(group: PluginGroup, hook: str, implementation: Callable[..., object]) -> tuple[str, ...] | None:
     """Which of the hook's parameters `implementation` takes by position: all, or all but optional ones that it does
     without; None if it fits in neither way."""
     names, optional = group.parameters(hook), group.optional_parameters(hook)
@@ -87,7 +87,7 @@ def _binds(signature: inspect.Signature, names: tuple[str, ...]) -> bool:
     return all(own == name or own not in names or isinstance(name, tuple) for own, name in taken.items())
 
 
-def _as_called(group: Group, plugin: object, hook: str) -> Callable[..., object]:
+def _as_called(group: PluginGroup, plugin: object, hook: str) -> Callable[..., object]:
     """`plugin`'s `hook` without `self`, also where `plugin` is still the class whose instance is called."""
     method: Callable[..., object] = getattr(plugin, hook)
     if group.form is Form.INSTANCE and isinstance(plugin, type) and inspect.isfunction(method):
@@ -98,7 +98,7 @@ def _as_called(group: Group, plugin: object, hook: str) -> Callable[..., object]
 _ARTICLES = {bool: "True or False", int: "an int", str: "a str"}
 
 
-def _attribute_violation(group: Group, plugin: object, name: str) -> Iterator[str]:
+def _attribute_violation(group: PluginGroup, plugin: object, name: str) -> Iterator[str]:
     """A message if the attribute is of another type than its default. One that is not there has the default."""
     default = group.attributes[name]
     value = getattr(plugin, name, default)
@@ -129,7 +129,7 @@ def _closest(name: str, hooks: set[str]) -> str:
     return next(iter(get_close_matches(name, sorted(hooks), n=1, cutoff=0.8)), "")
 
 
-def _hint(group: Group) -> str:
+def _hint(group: PluginGroup) -> str:
     return f"; derive from {group.base} or write it" if group.base else ""
 
 

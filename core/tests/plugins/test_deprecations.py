@@ -20,7 +20,7 @@ from delegraph.plugins import PLUGIN_API, PluginDeprecationWarning, PluginRegist
 from delegraph.plugins import check as checking
 from delegraph.plugins.check import CheckResult
 from delegraph.plugins.deprecations import Deprecation
-from delegraph.plugins.hookspecs import GROUPS, Form, Group
+from delegraph.plugins.hookspecs import GROUPS, Form, PluginGroup
 from delegraph.plugins.versions import declared_api
 
 Install = Callable[..., Path]
@@ -42,7 +42,7 @@ class Interface(ABC):
 
 
 Interface.__module__ = "delegraph.interfaces.backend"  # what a class of the host's defines is not the author's own
-FUTURE = Group("delegraph.backends", "backend", "BackendInterface", Form.INSTANCE, True, base="Interface")
+FUTURE = PluginGroup("delegraph.backends", "backend", "BackendInterface", Form.INSTANCE, True, base="Interface")
 FUTURE.__dict__["interface"] = Interface
 
 

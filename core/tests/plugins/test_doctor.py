@@ -14,7 +14,7 @@ from delegraph.interfaces import BlobStamp
 from delegraph.plugins.check import CheckResult, check
 from delegraph.plugins.discovery import scan
 from delegraph.plugins.doctor import Finding, Severity, diagnose
-from delegraph.plugins.inventory import State, inventory
+from delegraph.plugins.inventory import OfferState, inventory
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.kernel_calls import needed_kernels
 from delegraph.program.schema import (
@@ -118,7 +118,7 @@ def test_a_kernel_library_tells_its_operators(install: Install) -> None:
 # ---- inventory -----------------------------------------------------------------------------------------
 
 
-def states(environ: dict[str, str] | None = None) -> dict[str, State]:
+def states(environ: dict[str, str] | None = None) -> dict[str, OfferState]:
     return {f"{e.offer.id} of {e.offer.distribution}": e.state for e in inventory(environ or {})}
 
 
@@ -129,20 +129,20 @@ def test_states_are_told_without_an_import(install: Install) -> None:
     install("rival", {"backends": {"Npu": "rival_rt:Backend"}}, {"rival_rt.py": "1 / 0"})
     install("dsp", {"backends": {"Dsp": "dsp_rt:Backend"}}, {"dsp_rt.py": "1 / 0"})
     told = states({"DELEGRAPH_DISABLE_PLUGINS": "dsp"})
-    assert told["backends:Npu of acme"] is told["backends:Npu of rival"] is State.CONFLICT
-    assert told["backends:Gone of acme"] is told["backends:Odd of acme"] is State.BROKEN
-    assert told["backends:Dsp of dsp"] is State.DISABLED
+    assert told["backends:Npu of acme"] is told["backends:Npu of rival"] is OfferState.CONFLICT
+    assert told["backends:Gone of acme"] is told["backends:Odd of acme"] is OfferState.BROKEN
+    assert told["backends:Dsp of dsp"] is OfferState.DISABLED
     chosen = states({"DELEGRAPH_PREFER": "backends:Npu=rival"})
-    assert chosen["backends:Npu of rival"] is State.OK
-    assert chosen["backends:Npu of acme"] is State.DISABLED
+    assert chosen["backends:Npu of rival"] is OfferState.OK
+    assert chosen["backends:Npu of acme"] is OfferState.DISABLED
 
 
 def test_a_module_is_found_without_importing_its_parents(install: Install) -> None:
     modules = {"npu/__init__.py": "1 / 0", "npu/rt/__init__.py": "1 / 0", "npu/rt/backend.py": "", "ns/rt/b.py": ""}
     install("acme", {"backends": {"Npu": "npu.rt.backend:B", "Ns": "ns.rt.b:B", "No": "npu.rt.other:B"}}, modules)
     told = states()
-    assert told["backends:Npu of acme"] is told["backends:Ns of acme"] is State.OK
-    assert told["backends:No of acme"] is State.BROKEN
+    assert told["backends:Npu of acme"] is told["backends:Ns of acme"] is OfferState.OK
+    assert told["backends:No of acme"] is OfferState.BROKEN
     assert "npu" not in sys.modules
 
 
@@ -150,7 +150,7 @@ def test_metadata_without_a_name_or_version(install: Install) -> None:
     site = install("acme", ENTRY, {"npu_rt.py": ""})
     (site / "acme-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\n\nName: in the body\n")
     entry = next(e for e in inventory({}) if e.offer.location == str(site))
-    assert (entry.state, entry.reason) == (State.BROKEN, f"the metadata in {site} has no name or version")
+    assert (entry.state, entry.reason) == (OfferState.BROKEN, f"the metadata in {site} has no name or version")
 
 
 # ---- doctor --------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from delegraph.errors import PluginLoadError
 from delegraph.interfaces import BackendDetails, BackendInterface
 from delegraph.plugins import PluginRegistry, hookimpl
-from delegraph.plugins.hookspecs import GROUPS, Form, Group, group_named
+from delegraph.plugins.hookspecs import GROUPS, Form, PluginGroup, group_named
 from delegraph.plugins.validation import violations
 
 BACKENDS, LOWERINGS = group_named("backends"), group_named("lowerings")
@@ -243,7 +243,7 @@ def test_a_parameter_is_added_in_one_place(monkeypatch: pytest.MonkeyPatch) -> N
         def destroy(self, handle: Any, reason: Any) -> None:  # type: ignore[override]
             """Release."""
 
-    group = Group("delegraph.backends", "backend", "Wider", Form.INSTANCE, torch_free=True)
+    group = PluginGroup("delegraph.backends", "backend", "Wider", Form.INSTANCE, torch_free=True)
     monkeypatch.setattr("delegraph.interfaces.backend.Wider", Wider, raising=False)
     assert violations(group, variant()) == ["its signature is destroy(handle); it has to be destroy(handle, reason)"]
 

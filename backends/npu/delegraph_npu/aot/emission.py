@@ -22,15 +22,15 @@ from delegraph_npu.accesses import dma_ranges, ranges_of
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.instructions import Constants, Tile, instructions
 from delegraph_npu.aot.scheduling import Schedule
-from delegraph_npu.aot.storage import Layout, Strides, View, dense_strides
+from delegraph_npu.aot.storage import StorageLayout, Strides, View, dense_strides
 from delegraph_npu.aot.tiling import Plan, chain_boxes
 from delegraph_npu.commands import Region
 
-__all__ = ["Program", "emit", "transfers"]
+__all__ = ["EmittedProgram", "emit", "transfers"]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class EmittedProgram:
     """Commands, and the constants that they refer to except the weights. `operators` are the nodes whose counters they
     add to."""
 
@@ -52,14 +52,14 @@ class Step:
     stores: list[npu.DmaStart] = field(default_factory=list)
 
 
-def emit(layout: Layout, schedule: Schedule, constants: Constants, channels: int) -> Program:
+def emit(layout: StorageLayout, schedule: Schedule, constants: Constants, channels: int) -> EmittedProgram:
     """The commands of all plans, for a DMA engine with `channels`; weights and tables go into `constants`."""
     numbers = {name: i for i, name in enumerate(dict.fromkeys(o.name for o in layout.graph.operators))}
     steps: list[Step] = []
     for number, plan in enumerate(schedule.plans):
         steps += _Group(number, plan, layout, schedule, constants, numbers).steps()
     written = _Writer(channels).write(steps)
-    return Program(tuple(written), bytes(constants.tables), tuple(numbers) or ("nothing",))
+    return EmittedProgram(tuple(written), bytes(constants.tables), tuple(numbers) or ("nothing",))
 
 
 # ---- the steps of one plan ------------------------------------------------------------------------------------------
@@ -85,7 +85,13 @@ class _Tile:
 
 class _Group:
     def __init__(
-        self, number: int, plan: Plan, layout: Layout, schedule: Schedule, constants: Constants, numbers: dict[str, int]
+        self,
+        number: int,
+        plan: Plan,
+        layout: StorageLayout,
+        schedule: Schedule,
+        constants: Constants,
+        numbers: dict[str, int],
     ) -> None:
         self.number, self.plan, self.layout, self.schedule = number, plan, layout, schedule
         self.constants, self.numbers = constants, numbers

@@ -21,14 +21,14 @@ from delegraph.aot import NamedDataStore
 from delegraph.interfaces import BackendDetails, CompileSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph_machines.region_pool import RegionPool, sharing
 from delegraph_npu.aot import ir
-from delegraph_npu.aot.emission import Program, emit
+from delegraph_npu.aot.emission import EmittedProgram, emit
 from delegraph_npu.aot.folding import fold
 from delegraph_npu.aot.fusing import fuse
 from delegraph_npu.aot.instructions import Constants
 from delegraph_npu.aot.operators import CONVERTERS
 from delegraph_npu.aot.options import Options
 from delegraph_npu.aot.scheduling import Schedule, schedule
-from delegraph_npu.aot.storage import Layout, lay_out
+from delegraph_npu.aot.storage import StorageLayout, lay_out
 from delegraph_npu.aot.tiling import ALIGNMENT
 from delegraph_npu.aot.weight_blocks import WeightBlocks
 from delegraph_npu.aot.weight_streams import streams
@@ -97,18 +97,18 @@ class Partition:
     device: Device
     folded: ir.Graph
     fused: ir.Graph
-    layout: Layout
+    layout: StorageLayout
     blocks: WeightBlocks
     plan: Schedule
 
-    def emitted(self, shared: RegionPool | None = None) -> tuple[Program, RegionPool]:
+    def emitted(self, shared: RegionPool | None = None) -> tuple[EmittedProgram, RegionPool]:
         """Its commands, and the weights that they read: those of a shared pool, or its own."""
         pool = RegionPool(BACKEND_ID) if shared is None else shared
         constants = Constants(self.blocks, pool, shared is not None)
         return emit(self.layout, self.plan, constants, self.device.dma_channels), pool
 
     def result(
-        self, program: Program, weights: bytes | NamedWeights, named: NamedDataStoreOutput | None = None
+        self, program: EmittedProgram, weights: bytes | NamedWeights, named: NamedDataStoreOutput | None = None
     ) -> PreprocessResult:
         """The blob, and the results of the passes as text."""
         blob = Blob(
@@ -149,7 +149,7 @@ def scheduled(folded: ir.Graph, options: Options) -> Partition:
     return Partition(options, device, folded, fused, layout, blocks, plan)
 
 
-def _io(laid: ir.Laid, layout: Layout, plan: Schedule) -> IoTensor:
+def _io(laid: ir.Laid, layout: StorageLayout, plan: Schedule) -> IoTensor:
     """The place of an input or output, in torch's order of dims, to or from which the driver copies it."""
     view = layout.views[laid.tensor]
     strides = tuple(view.strides[laid.order.index(dim)] for dim in range(len(laid.shape)))
@@ -159,5 +159,5 @@ def _io(laid: ir.Laid, layout: Layout, plan: Schedule) -> IoTensor:
     return IoTensor(region, base[view.storage,] + view.offset, dtype, laid.shape, strides)
 
 
-def _handles(layout: Layout, name: str) -> tuple[int, ...]:
+def _handles(layout: StorageLayout, name: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(h for o in layout.graph.operators if o.name == name for h in o.debug_handles))

@@ -17,7 +17,7 @@ from delegraph.interfaces import Lifetime
 from delegraph_machines.memories import access_cycles
 from delegraph_machines.scratch import Placement, place
 from delegraph_npu.aot import ir
-from delegraph_npu.aot.storage import Layout, Storage
+from delegraph_npu.aot.storage import Storage, StorageLayout
 from delegraph_npu.aot.tiling import ALIGNMENT, Plan, aligned, chain_boxes, plan_group
 from delegraph_npu.aot.weight_blocks import WeightBlocks
 from delegraph_npu.commands import Region
@@ -60,7 +60,7 @@ def _text(key: Key) -> str:
     return " ".join(str(getattr(part, "name", part)) for part in key)
 
 
-def schedule(layout: Layout, device: Device, blocks: WeightBlocks, optimize: str) -> Schedule:
+def schedule(layout: StorageLayout, device: Device, blocks: WeightBlocks, optimize: str) -> Schedule:
     """Plan for the device's SRAM; to optimize "size", for half of it again and again, as long as that is enough.
 
     Raises `PreprocessError` for an operator that does not fit, in whatever tiles.
@@ -77,7 +77,7 @@ def schedule(layout: Layout, device: Device, blocks: WeightBlocks, optimize: str
     return best
 
 
-def too_large(layout: Layout, device: Device, blocks: WeightBlocks, less: int = 0) -> str | None:
+def too_large(layout: StorageLayout, device: Device, blocks: WeightBlocks, less: int = 0) -> str | None:
     """The reason why an operator cannot be planned for the device's SRAM, less `less` bytes, even alone."""
     everything = {view.storage for view in layout.views.values()}
     room = device.sram_nbytes - less
@@ -91,7 +91,7 @@ def _told(operator: ir.Operator, room: int) -> str:
     return f"{operator.output} does not fit into {room} bytes of SRAM, in whatever tiles"
 
 
-def _fitting(layout: Layout, device: Device, blocks: WeightBlocks, capacity: int) -> Schedule:
+def _fitting(layout: StorageLayout, device: Device, blocks: WeightBlocks, capacity: int) -> Schedule:
     room = capacity
     for _ in range(_ATTEMPTS):
         planned = _Planning(layout, device, blocks, room).result()
@@ -106,7 +106,9 @@ def _fitting(layout: Layout, device: Device, blocks: WeightBlocks, capacity: int
 class _Planning:
     """`apart`: nothing stays in SRAM between two operators, each of which has all of it to itself."""
 
-    def __init__(self, layout: Layout, device: Device, blocks: WeightBlocks, room: int, *, apart: bool = False) -> None:
+    def __init__(
+        self, layout: StorageLayout, device: Device, blocks: WeightBlocks, room: int, *, apart: bool = False
+    ) -> None:
         self.layout, self.device, self.blocks, self.room, self.apart = layout, device, blocks, room, apart
         self.storages = list(dict.fromkeys(view.storage for view in layout.views.values()))
         self.outside = {storage for storage in self.storages if apart or storage.content is not None}

@@ -15,7 +15,7 @@ import numpy as np
 
 from delegraph_npu.aot import ir
 
-__all__ = ["Layout", "Storage", "Strides", "View", "dense_strides", "lay_out"]
+__all__ = ["Storage", "StorageLayout", "Strides", "View", "dense_strides", "lay_out"]
 
 Strides: TypeAlias = tuple[int, int, int, int]
 """Bytes between neighbours along n, h, w and c."""
@@ -44,7 +44,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class StorageLayout:
     """The remaining operators, and a view for each tensor that they, inputs or outputs name."""
 
     graph: ir.Graph
@@ -58,7 +58,7 @@ class Layout:
         return f"{self.graph}\n" + "\n".join(lines) + "\n"
 
 
-def lay_out(graph: ir.Graph) -> Layout:
+def lay_out(graph: ir.Graph) -> StorageLayout:
     """Give every tensor a view."""
     return _Views(graph).result()
 
@@ -77,7 +77,7 @@ class _Views:
             if isinstance(operator, ir.Concat):
                 self._join(operator)
 
-    def result(self) -> Layout:
+    def result(self) -> StorageLayout:
         for operator in self.graph.operators:
             if isinstance(operator, ir.Concat):
                 self._copy_others(operator)
@@ -90,7 +90,7 @@ class _Views:
         graph = replace(self.graph, operators=tuple(self.operators))
         named = [t for o in graph.operators for t in (*o.inputs, o.output)]
         named += [laid.tensor for laid in (*graph.inputs, *graph.outputs)]
-        return Layout(graph, {tensor: self.view(tensor) for tensor in dict.fromkeys(named)})
+        return StorageLayout(graph, {tensor: self.view(tensor) for tensor in dict.fromkeys(named)})
 
     def view(self, tensor: ir.Tensor) -> View:
         """The place of `tensor`: in storage of its own, unless it is part of another tensor's."""

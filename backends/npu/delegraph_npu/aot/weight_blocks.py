@@ -16,11 +16,11 @@ from delegraph_npu.aot.tiling import Weights, aligned
 from delegraph_npu.runtime.validate import SCALE_NBYTES
 from delegraph_npu.weights import compress, store
 
-__all__ = ["Block", "WeightBlocks"]
+__all__ = ["WeightBlock", "WeightBlocks"]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class WeightBlock:
     """Bytes as they lie in WEIGHTS and SRAM; scales are the first `scales_nbytes`, weights the last `weights_nbytes`
     before the padding, at `weights_offset`."""
 
@@ -46,7 +46,7 @@ class WeightBlocks:
 
     columns: int
     compressed: bool
-    _made: dict[tuple[ir.Convolution, int, int], Block] = field(default_factory=dict)
+    _made: dict[tuple[ir.Convolution, int, int], WeightBlock] = field(default_factory=dict)
 
     def split(self, operator: ir.Convolution, most: int) -> Weights:
         """Blocks of as many channels as have up to `most` bytes before compression: a multiple of the columns."""
@@ -56,20 +56,20 @@ class WeightBlocks:
         spans = tuple((begin, min(begin + step, channels)) for begin in range(0, channels, step))
         return Weights(spans, tuple(len(self.block(operator, *span).data) for span in spans))
 
-    def block(self, operator: ir.Convolution, begin: int, end: int) -> Block:
+    def block(self, operator: ir.Convolution, begin: int, end: int) -> WeightBlock:
         """The block of output channels `begin` to `end`."""
         key = operator, begin, end
         if key not in self._made:
             self._made[key] = self._block(operator, slice(begin, end))
         return self._made[key]
 
-    def _block(self, operator: ir.Convolution, channels: slice) -> Block:
+    def _block(self, operator: ir.Convolution, channels: slice) -> WeightBlock:
         weight = operator.weight[..., channels] if operator.depthwise else operator.weight[channels]
         scales = _scales(operator, channels)
         stream = (compress if self.compressed else store)(np.ascontiguousarray(weight))
         offset = aligned(len(scales))
         data = scales + bytes(offset - len(scales)) + stream
-        return Block(data + bytes(aligned(len(data)) - len(data)), len(scales), offset, len(stream))
+        return WeightBlock(data + bytes(aligned(len(data)) - len(data)), len(scales), offset, len(stream))
 
 
 def _scales(operator: ir.Convolution, channels: slice) -> bytes:

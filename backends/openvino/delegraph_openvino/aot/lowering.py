@@ -165,7 +165,7 @@ def _info(info: BlobTensor) -> TensorInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredWeight:
+class OutsideWeight:
     """A weight outside the IR, by the name of its initialiser: its stored content, `dtype` and `shape`."""
 
     name: str
@@ -174,9 +174,9 @@ class StoredWeight:
     shape: tuple[int, ...]
 
 
-def _brought_out(graph: ir.Graph) -> list[StoredWeight]:
+def _brought_out(graph: ir.Graph) -> list[OutsideWeight]:
     """Turn large initialisers into inputs, equal ones into one."""
-    weights: list[StoredWeight] = []
+    weights: list[OutsideWeight] = []
     inputs: dict[tuple[object, ...], ir.Value] = {}
     for name, value in list(graph.initializers.items()):
         tensor = value.const_value
@@ -194,7 +194,7 @@ def _brought_out(graph: ir.Graph) -> list[StoredWeight]:
         made_input(graph, value)
         value.name = f"{WEIGHT}{len(weights)}"
         inputs[key] = value
-        weights.append(StoredWeight(name.removesuffix(CODES_OF), content, dtype, shape))
+        weights.append(OutsideWeight(name.removesuffix(CODES_OF), content, dtype, shape))
     return weights
 
 
@@ -206,7 +206,7 @@ def _core() -> openvino.Core:
     return reading_core()
 
 
-def _read(converted: ConvertedModel, weights: Sequence[StoredWeight], exact_nan: bool) -> openvino.Model:
+def _read(converted: ConvertedModel, weights: Sequence[OutsideWeight], exact_nan: bool) -> openvino.Model:
     try:
         model = _core().read_model(ir.to_proto(converted.model).SerializeToString(), b"")
         for operation in operations_of(model):

@@ -24,11 +24,11 @@ from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan
 from delegraph.program.devices import Device
 from delegraph.program.walk import operands, tensor_indices
 
-__all__ = ["Placement", "aligned_planner", "check_patterns", "place_tensors"]
+__all__ = ["MethodPlacement", "aligned_planner", "check_patterns", "place_tensors"]
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class MethodPlacement:
     """Where a method's tensors go: the memory of those that are placed by hand, and each one's device and uses."""
 
     by_hand: Mapping[int, int]
@@ -36,7 +36,7 @@ class Placement:
     uses: Mapping[int, int]
 
     @classmethod
-    def of(cls, method: EmittedMethod, hierarchy: MemoryHierarchy, devices: Mapping[int, Device]) -> Placement:
+    def of(cls, method: EmittedMethod, hierarchy: MemoryHierarchy, devices: Mapping[int, Device]) -> MethodPlacement:
         """Raises `LoweringError` for a tensor that a hand puts into a memory that is not there, or not its device's."""
         table = method.builder.table
         uses = Counter(
@@ -48,7 +48,7 @@ class Placement:
 
 
 def place_tensors(
-    lifetimes: Sequence[Lifetime], placement: Placement, hierarchy: MemoryHierarchy, planner: MemoryPlanner
+    lifetimes: Sequence[Lifetime], placement: MethodPlacement, hierarchy: MemoryHierarchy, planner: MemoryPlanner
 ) -> list[Lifetime]:
     """The lifetimes, each with the id of its memory. `planner` says what fits."""
     chosen = dict(placement.by_hand)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from delegraph.aot.emission.hierarchy import Placement, aligned_planner, place_tensors
+from delegraph.aot.emission.hierarchy import MethodPlacement, aligned_planner, place_tensors
 from delegraph.aot.emission.memory_limit import check_limits
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.emission.values import MethodValues
@@ -55,7 +55,7 @@ def plan_memory(
     if hierarchy is not None:
         planner = aligned_planner(planner, hierarchy)
         lying = {index: planned.device for index, planned in table.planned.items()}
-        asked = tuple(place_tensors(asked, Placement.of(method, hierarchy, lying), hierarchy, planner))
+        asked = tuple(place_tensors(asked, MethodPlacement.of(method, hierarchy, lying), hierarchy, planner))
     devices = tuple(_devices(asked, table))
     answer = planning.plan(MethodMemory(method.name, method.program, asked, method.node_values, devices), planner)
     _check_answer(method.name, asked, answer, planning)

@@ -30,7 +30,7 @@ from delegraph.aot.quantize.measurement.layers import kept_layers, method_report
 from delegraph.aot.quantize.measurement.measure import Measured, Recorded, first_inputs, measured, recorded
 from delegraph.aot.quantize.measurement.report import MethodQuantization
 from delegraph.aot.quantize.recipes import Recipe
-from delegraph.aot.quantize.request import Quantization
+from delegraph.aot.quantize.request import QuantizationRequest
 from delegraph.aot.quantize.rewrites.batch_norm import hidden_batch_norms
 from delegraph.aot.quantize.rewrites.cells import cells_as_layers
 from delegraph.aot.quantize.rewrites.norm_folding import fold_norms, join_norms, part_norms
@@ -53,7 +53,7 @@ class Quantized:
     report: MethodQuantization | None
 
 
-def quantize_program(method: str, program: ExportedProgram, how: Quantization) -> Quantized:
+def quantize_program(method: str, program: ExportedProgram, how: QuantizationRequest) -> Quantized:
     """A new program; `program` keeps its weights and what its buffers hold.
 
     Where the worst layers are to stay float, it is quantized once to find them and once without them. Raises
@@ -89,7 +89,7 @@ class _Attempt:
     measured: Measured | None
 
 
-def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Collection[str]) -> _Attempt:
+def _attempt(method: str, program: ExportedProgram, how: QuantizationRequest, left: Collection[str]) -> _Attempt:
     """Quantize all but the calls in `left`."""
     module, functional = _of_layers(program, how, left)
     buffers = dict(module.named_buffers(remove_duplicate=False))
@@ -134,7 +134,9 @@ def _attempt(method: str, program: ExportedProgram, how: Quantization, left: Col
     return _Attempt(converted, layers, left_float, reference, loss)
 
 
-def _of_layers(program: ExportedProgram, how: Quantization, left: Collection[str]) -> tuple[GraphModule, GraphModule]:
+def _of_layers(
+    program: ExportedProgram, how: QuantizationRequest, left: Collection[str]
+) -> tuple[GraphModule, GraphModule]:
     """(A module to edit, its functional twin). In the first, bodies have their weights, cells and products with a
     weight are layers, and weights that need not be computed are constants; in the second, bodies have their weights,
     and all else is as the user wrote it."""
@@ -163,7 +165,7 @@ def _module_of(program: ExportedProgram, check_guards: bool = False) -> GraphMod
 
 
 def _prepared(
-    method: str, module: GraphModule, how: Quantization, left: Collection[str]
+    method: str, module: GraphModule, how: QuantizationRequest, left: Collection[str]
 ) -> tuple[GraphModule, dict[str, Recipe], dict[str, str], dict[str, str]]:
     """`module` with observers; the recipes of the calls that have some, those that a quantizer made included; by the
     names of layers, those of the norms that are folded into them; and why calls have no observers, by name."""

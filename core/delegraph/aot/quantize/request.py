@@ -19,7 +19,7 @@ from delegraph.aot.arguments import (
     unique_name,
 )
 from delegraph.aot.quantize.recipes import Recipe, Rules
-from delegraph.aot.quantize.shared_buffers import SharedBuffers
+from delegraph.aot.quantize.shared_buffers import CommonBuffers
 from delegraph.aot.quantize.torchao import check_torchao
 from delegraph.aot.quantize.weights.weight_only import StoredWeights
 from delegraph.errors import LoweringError, restated
@@ -31,7 +31,7 @@ from delegraph.plugins.registry import PluginRegistry
 __all__ = [
     "Batch",
     "CalibrationData",
-    "Quantization",
+    "QuantizationRequest",
     "Quantizers",
     "batches_by_method",
     "check_limits",
@@ -63,7 +63,7 @@ _BY_QUANTIZERS: Final = Rules(Recipe("quantizers", 8))
 
 
 @dataclass(frozen=True, slots=True)
-class Quantization:
+class QuantizationRequest:
     """How one method is quantized: by whom, and on what data.
 
     With `rules` a quantizer annotates the calls of its own recipe alone, which `recipes` has by the quantizer's name.
@@ -79,7 +79,7 @@ class Quantization:
     min_sqnr: float | None = None
     report: bool = False
     stored_weights: StoredWeights = field(default_factory=StoredWeights)
-    shared_buffers: SharedBuffers = field(default_factory=SharedBuffers)
+    shared_buffers: CommonBuffers = field(default_factory=CommonBuffers)
 
     @property
     def measures_first(self) -> bool:
@@ -113,7 +113,7 @@ def quantization_by_recipe(
     *,
     keep_float: int = 0,
     min_sqnr: float | None = None,
-) -> dict[str, Quantization]:
+) -> dict[str, QuantizationRequest]:
     """How each method is quantized by recipes, with the quantizers of its `backends`.
 
     Raises as `quantization_by_method`.
@@ -123,8 +123,8 @@ def quantization_by_recipe(
     needs_data = [r.name for r in rules.recipes if not r.weight_only and not r.dynamic]
     if keep_float or min_sqnr is not None:
         needs_data.append("keep_float")
-    by_method: dict[str, Quantization] = {}
-    weights, buffers = StoredWeights(), SharedBuffers()
+    by_method: dict[str, QuantizationRequest] = {}
+    weights, buffers = StoredWeights(), CommonBuffers()
     for method in methods:
         if needs_data and method not in batches:
             raise LoweringError(
@@ -133,7 +133,7 @@ def quantization_by_recipe(
                 " --data calib.npz"
             )
         quantizers, recipes = _by_recipe(rules, backends[method], plugins)
-        by_method[method] = Quantization(
+        by_method[method] = QuantizationRequest(
             quantizers, batches.get(method), rules, recipes, keep_float, min_sqnr, True, weights, buffers
         )
     return by_method
@@ -141,7 +141,7 @@ def quantization_by_recipe(
 
 def quantization_for_training(
     rules: Rules, backends: Sequence[PluginSpec | Partitioner], plugins: PluginRegistry
-) -> Quantization:
+) -> QuantizationRequest:
     """How a model is trained to be quantized. Raises `LoweringError` for a recipe that training has no part in."""
     check_torchao()
     for recipe in rules.recipes:
@@ -151,7 +151,7 @@ def quantization_for_training(
                 " trained model with it"
             )
     quantizers, recipes = _by_recipe(rules, backends, plugins)
-    return Quantization(quantizers, None, rules, recipes)
+    return QuantizationRequest(quantizers, None, rules, recipes)
 
 
 def _by_recipe(
@@ -202,7 +202,7 @@ def quantization_by_method(
     keep_float: int = 0,
     min_sqnr: float | None = None,
     report: bool = False,
-) -> dict[str, Quantization]:
+) -> dict[str, QuantizationRequest]:
     """The methods that have quantizers, with their data.
 
     Raises `LoweringError` for a key that is not a method, for quantizers without data, for data without quantizers and
@@ -224,9 +224,9 @@ def quantization_by_method(
                 f"method {method!r} has calibration data but no quantizers: name them, quantizers=[…], or leave the"
                 " data out"
             )
-    shared = SharedBuffers()
+    shared = CommonBuffers()
     return {
-        method: Quantization(
+        method: QuantizationRequest(
             own, batches[method], shared_buffers=shared, keep_float=keep_float, min_sqnr=min_sqnr, report=report
         )
         for method, own in by_method.items()

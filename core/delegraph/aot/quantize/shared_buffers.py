@@ -19,12 +19,12 @@ from torch.fx import GraphModule
 
 from delegraph.aot.functional.functionalize import functionalize
 
-__all__ = ["SharedBuffers"]
+__all__ = ["CommonBuffers"]
 
 aten = torch.ops.aten
 
 
-class SharedBuffers:
+class CommonBuffers:
     """The buffers that methods of one model share: by their names, as where methods share state."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from delegraph.aot.quantize.torchao import pt2e
 from delegraph.aot.quantize.weights.names import add_constant
 from delegraph.aot.quantize.weights.packing import ZERO_CODE, dequantized_weight, pack
 from delegraph.aot.quantize.weights.reexport import exported_again
-from delegraph.aot.quantize.weights.stored_weights import StoredWeight, gather_rows
+from delegraph.aot.quantize.weights.stored_weights import StoredParameter, gather_rows
 from delegraph.aot.torch_internals import is_traceable_wrapper_subclass
 
 __all__ = ["with_plain_weights"]
@@ -261,8 +261,8 @@ def _stored(
     weight: torch.Tensor = referenced(module, codes)
     if _STORED not in codes.meta:  # a tied weight is stored once
         name, constants = str(codes.target).removesuffix("_qdata"), _constants(weight, scales, zero_points, form)
-        codes.meta[_STORED] = StoredWeight.add(module, name, constants, weight.shape, dtype)
-    stored: StoredWeight = codes.meta[_STORED]
+        codes.meta[_STORED] = StoredParameter.add(module, name, constants, weight.shape, dtype)
+    stored: StoredParameter = codes.meta[_STORED]
     return replace(stored, dtype=dtype).read(module.graph)
 
 

@@ -23,7 +23,7 @@ from delegraph.aot.quantize.annotation.composed import ComposedQuantizer
 from delegraph.aot.quantize.measurement.layers import method_report
 from delegraph.aot.quantize.program import Quantized
 from delegraph.aot.quantize.recipes import Rules
-from delegraph.aot.quantize.request import Quantization, quantization_for_training
+from delegraph.aot.quantize.request import QuantizationRequest, quantization_for_training
 from delegraph.aot.quantize.rewrites.batch_norm import (
     fold_batch_norms,
     hidden_batch_norms,
@@ -116,7 +116,7 @@ class _Origin:
     """The program that a prepared module was made from, and how. Copies of the module share it."""
 
     program: ExportedProgram
-    how: Quantization
+    how: QuantizationRequest
 
     def __deepcopy__(self, memo: object) -> Self:
         return self

@@ -134,15 +134,15 @@ class QuantizedWays:
         pairs = zip(_run(self._module, inputs), self._slack, strict=True)
         return [np.where(to_array(result.isnan()), np.inf, slack) for result, slack in pairs]
 
+    def rounding(self, inputs: Tensors) -> list[Array]:
+        """Nothing more: a step of the codes is larger."""
+        return [np.zeros(())] * len(self._slack)
+
 
 def _step(node: Node) -> float:
     """The scale of a quantize or dequantize call; 0 of another node."""
     called = str(node.target)
     return float(node.args[1]) if "quantize_per_tensor" in called and isinstance(node.args[1], float) else 0.0
-
-    def rounding(self, inputs: Tensors) -> list[Array]:
-        """Nothing more: a step of the codes is larger."""
-        return [np.zeros(())] * len(self._slack)
 
 
 class Answers:

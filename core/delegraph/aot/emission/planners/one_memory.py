@@ -10,7 +10,7 @@ from typing import TypeAlias
 from delegraph.interfaces.memory_planner import Lifetime, Plan
 
 __all__ = [
-    "Layout",
+    "MemoryLayout",
     "OneMemory",
     "height",
     "lay_out",
@@ -35,14 +35,14 @@ class OneMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MemoryLayout:
     """An offset for each tensor of a memory; `lower_bound`: bytes that no layout of them can undercut."""
 
     offsets: Sequence[int]
     lower_bound: int
 
 
-def plan_memories(lifetimes: Sequence[Lifetime], alignment: int, planner: Callable[[OneMemory], Layout]) -> Plan:
+def plan_memories(lifetimes: Sequence[Lifetime], alignment: int, planner: Callable[[OneMemory], MemoryLayout]) -> Plan:
     """The plan that `planner` makes, memory by memory."""
     by_memory: dict[int, list[int]] = defaultdict(list)
     for index, lifetime in enumerate(lifetimes):
@@ -66,7 +66,7 @@ Heuristic: TypeAlias = Callable[[OneMemory], Sequence[int]]
 
 def lay_out(lifetimes: Sequence[Lifetime], alignment: int, heuristic: Heuristic) -> Plan:
     """The plan of a planner that proves nothing about its offsets."""
-    return plan_memories(lifetimes, alignment, lambda memory: Layout(heuristic(memory), memory.lower_bound))
+    return plan_memories(lifetimes, alignment, lambda memory: MemoryLayout(heuristic(memory), memory.lower_bound))
 
 
 def height(memory: OneMemory, offsets: Sequence[int]) -> int:

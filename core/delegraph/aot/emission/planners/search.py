@@ -14,7 +14,7 @@ from typing import Final
 from delegraph.aot.emission.planners.best_fit import PAIR_BUDGET, conflicts_of
 from delegraph.aot.emission.planners.greedy import portfolio
 from delegraph.aot.emission.planners.one_memory import (
-    Layout,
+    MemoryLayout,
     OneMemory,
     height,
     overlapping_pairs,
@@ -39,11 +39,11 @@ def search(lifetimes: Sequence[Lifetime], alignment: int) -> Plan:
     return plan_memories(lifetimes, alignment, _search)
 
 
-def _search(memory: OneMemory) -> Layout:
+def _search(memory: OneMemory) -> MemoryLayout:
     offsets = list(portfolio(memory))
     bound = memory.lower_bound
     if height(memory, offsets) <= bound or overlapping_pairs(memory) > PAIR_BUDGET:
-        return Layout(offsets, bound)
+        return MemoryLayout(offsets, bound)
     work = Work(BUDGET)
     for indices in _parts(memory):
         part = part_of(memory, indices)
@@ -51,10 +51,10 @@ def _search(memory: OneMemory) -> Layout:
         bound = max(bound, layout.lower_bound)
         for index, offset in zip(indices, layout.offsets, strict=True):
             offsets[index] = offset
-    return Layout(offsets, bound)
+    return MemoryLayout(offsets, bound)
 
 
-def _improve(part: OneMemory, offsets: Sequence[int], goal: int, work: Work) -> Layout:
+def _improve(part: OneMemory, offsets: Sequence[int], goal: int, work: Work) -> MemoryLayout:
     """A lower layout of `part` than `offsets`, down to `goal`; the bound of `part`, by proof where it is above that.
 
     goal                      proven          asked next       the best so far
@@ -63,7 +63,7 @@ def _improve(part: OneMemory, offsets: Sequence[int], goal: int, work: Work) -> 
     """
     best, bound, low = offsets, part.lower_bound, goal
     if height(part, best) <= goal:
-        return Layout(best, bound)
+        return MemoryLayout(best, bound)
     stack, limit = Stack(part, conflicts_of(part)), goal
     while (top := height(part, best)) > low and work.left > 0:
         answer = stack.below(limit, work, SLICE)
@@ -74,7 +74,7 @@ def _improve(part: OneMemory, offsets: Sequence[int], goal: int, work: Work) -> 
         if answer is Answer.IMPOSSIBLE:
             bound = max(bound, low)
         limit = low + (top - low) // 2 // part.alignment * part.alignment
-    return Layout(best, bound)
+    return MemoryLayout(best, bound)
 
 
 def _parts(memory: OneMemory) -> Iterator[list[int]]:

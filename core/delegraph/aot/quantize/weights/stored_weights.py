@@ -22,7 +22,7 @@ from delegraph.aot.graph.schema_binding import schema_arguments
 from delegraph.aot.quantize.weights.names import add_constant
 from delegraph.aot.quantize.weights.packing import bags_of_rows, dequantized_weight, gathered_rows
 
-__all__ = ["TABLES", "StoredWeight", "gather_rows"]
+__all__ = ["TABLES", "StoredParameter", "gather_rows"]
 
 TABLES: Final[Mapping[str, Callable[..., object]]] = {
     "aten::embedding": gathered_rows,
@@ -32,7 +32,7 @@ TABLES: Final[Mapping[str, Callable[..., object]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class StoredWeight:
+class StoredParameter:
     """The names of a weight's codes, scales and zero points (None: all codes are about zero) in a module; the shape and
     the dtype that it has in float."""
 
@@ -48,7 +48,7 @@ class StoredWeight:
         constants: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
         shape: torch.Size,
         dtype: torch.dtype,
-    ) -> StoredWeight:
+    ) -> StoredParameter:
         """Put codes (int8, or uint8 with two in each), scales and zero points of the weight `name` into `module`."""
         kind = "packed" if constants[0].dtype == torch.uint8 else "int8"
         parts = zip(("", "_scales", "_zero_points"), constants, strict=True)

@@ -29,7 +29,7 @@ from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.weights.layer_weights import EXPERTS, is_layer, transposed_source, weights_of
 from delegraph.aot.quantize.weights.names import add_constant
 from delegraph.aot.quantize.weights.packing import pack, quantize_rows
-from delegraph.aot.quantize.weights.stored_weights import TABLES, StoredWeight, gather_rows
+from delegraph.aot.quantize.weights.stored_weights import TABLES, StoredParameter, gather_rows
 
 __all__ = ["StoredWeights", "store_weights", "stored_bits"]
 
@@ -67,7 +67,7 @@ class _Weight:
         by_rows = tensor.mT if is_turned else tensor
         return by_rows.reshape(-1, by_rows.shape[-1])
 
-    def read_from(self, module: GraphModule, stored: StoredWeight) -> None:
+    def read_from(self, module: GraphModule, stored: StoredParameter) -> None:
         """Let the layer read the stored constants."""
         graph = module.graph
         with graph.inserting_before(self.layer):
@@ -103,7 +103,7 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe], before: St
     """Edit `module`: `recipes` are by the names of calls. Other calls, and weights that change, stay as they are.
     Weights that were stored `before` are taken from there, and new ones added to it."""
     before = before or StoredWeights()
-    stored: dict[tuple[object, ...], StoredWeight] = {}
+    stored: dict[tuple[object, ...], StoredParameter] = {}
     for node in list(module.graph.nodes):
         bits = stored_bits(node, recipes.get(node.name))
         for weight in _weights(node) if bits else ():
@@ -114,7 +114,7 @@ def store_weights(module: GraphModule, recipes: Mapping[str, Recipe], before: St
                 # a table of tokens that is the output layer's weight too: torchao has stored it already
                 tied = _tied(module, name, tensor) if operator_name(node) in TABLES else None
                 constants = (*before.of(tensor, bits, group), None)
-                stored[key] = tied or StoredWeight.add(module, name, constants, tensor.shape, tensor.dtype)
+                stored[key] = tied or StoredParameter.add(module, name, constants, tensor.shape, tensor.dtype)
             weight.read_from(module, stored[key])
     gather_rows(module)
     module.graph.eliminate_dead_code()
@@ -153,7 +153,7 @@ def _group_size(weight: torch.Tensor, bits: int, asked: int) -> int:
     return asked if asked and weight.ndim == 2 and row % asked == 0 else row
 
 
-def _tied(module: GraphModule, name: str, table: torch.Tensor) -> StoredWeight | None:
+def _tied(module: GraphModule, name: str, table: torch.Tensor) -> StoredParameter | None:
     """The codes and scales of a layer that has `table` as its weight too, with a scale for each row, or one for all of
     it: with others the bytes would be there twice."""
     for node in module.graph.nodes:
@@ -170,5 +170,5 @@ def _tied(module: GraphModule, name: str, table: torch.Tensor) -> StoredWeight |
         if torch.equal(quantize(table.detach().float(), *parameters), codes):
             known = str(node.args[1].target) if isinstance(node.args[1], Node) else None
             named = known or add_constant(module, f"{name}_int8_scales", torch.tensor([scales], dtype=torch.float32))
-            return StoredWeight((str(node.args[0].target), named, None), table.shape, table.dtype)
+            return StoredParameter((str(node.args[0].target), named, None), table.shape, table.dtype)
     return None
