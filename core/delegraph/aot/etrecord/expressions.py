@@ -62,7 +62,7 @@ def _depth(tree: ast.AST) -> int:
 
 
 def read_size(text: str) -> sympy.Basic:
-    """What `text` says of symbols, as sympy has it. Raises `ValueError` if it is not of the grammar above."""
+    """The expression of symbols in `text`, as sympy has it. Raises `ValueError` if it is not of the grammar above."""
     try:
         value = _size(_parsed(text))
     except (TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError) as error:  # of sympy
@@ -104,7 +104,7 @@ def _size(node: ast.expr) -> Any:
 
 
 def _expect_flags(call: ast.Call) -> None:
-    """What torch assumes of a symbol; ranges say it again, and ExecuTorch's files have only those."""
+    """Raise unless these are torch's assumptions of a symbol, which are not kept: ranges say them again."""
     if not all(isinstance(flag.value, ast.Constant) and flag.arg in _FLAGS for flag in call.keywords):
         raise ValueError(f"{ast.unparse(call)!r:.80} assumes what sizes do not")
 

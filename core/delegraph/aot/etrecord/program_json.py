@@ -35,12 +35,12 @@ from torch.fx import GraphModule, Node
 from delegraph.aot.edge.edge_ops import use_edge_operators
 from delegraph.aot.etrecord.expressions import is_guard
 from delegraph.aot.etrecord.tensors import read_tensors
-from delegraph.aot.etrecord.texts import RULES_OF_FIELDS, plain, rules_of_texts
+from delegraph.aot.etrecord.texts import RULES_OF_FIELDS, rules_of_texts
 from delegraph.aot.etrecord.typed_json import JsonReader, parse_json, read_json
 from delegraph.aot.graph.bodies import attributes
 from delegraph.aot.graph.edit import REGISTERED_NAME, copy_program, rebuild
 from delegraph.aot.torch_internals import ExportedProgramDeserializer, SchemaUnion, serialize, torch_schema
-from delegraph.errors import ETRecordError
+from delegraph.errors import ETRecordError, shown
 
 __all__ = ["SerializedExportedProgram", "deserialize_exported_program", "serialize_exported_program"]
 
@@ -112,9 +112,9 @@ def deserialize_exported_program(
 
     Nothing in the files is unpickled, evaluated or imported. Raises `ETRecordError` if they hold no program.
     """
-    found = read_json(files.exported_program, name)
+    written = read_json(files.exported_program, name)
     try:
-        document, own = _as_torch_reads(found)
+        document, own = _as_torch_reads(written)
         reader = JsonReader(name, rules_of_texts(), RULES_OF_FIELDS, SchemaUnion)
         record = reader.read(torch_schema.ExportedProgram, document)
         tensors = _tensors_of(files, name)
@@ -321,5 +321,5 @@ def _own_of(metadata: dict[str, str]) -> Iterator[tuple[str, Any]]:
     if handle is not None:
         yield "debug_handle", int(handle)
     if sources:
-        pairs = (plain(source).rpartition(",") for source in sources.split(";"))
+        pairs = (shown(source).rpartition(",") for source in sources.split(";"))
         yield "source_fn_stack", [(name, kind) for name, _, kind in pairs]

@@ -34,10 +34,9 @@ from delegraph.aot.etrecord.program_json import (
     serialize_exported_program,
 )
 from delegraph.aot.etrecord.tensors import read_tensors
-from delegraph.aot.etrecord.texts import plain
 from delegraph.aot.etrecord.typed_json import JsonReader, read_json
 from delegraph.aot.graph.bodies import all_nodes
-from delegraph.errors import ETRecordError
+from delegraph.errors import ETRecordError, shown
 
 __all__ = ["ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"]
 
@@ -285,7 +284,7 @@ _MAPS: Final[dict[str, object]] = {
 
 
 def _map(name: str, data: bytes) -> Any:
-    return JsonReader(name, {}, {}).read(_MAPS[name], read_json(data, name), text=plain)
+    return JsonReader(name, {}, {}).read(_MAPS[name], read_json(data, name), text=shown)
 
 
 def _check_undelegated(program: ExportedProgram) -> None:

@@ -20,13 +20,9 @@ from torch.utils import _pytree as pytree
 from delegraph.aot.etrecord.expressions import read_guard, read_size
 from delegraph.aot.etrecord.typed_json import JsonReader, parse_json
 from delegraph.aot.torch_internals import SYM_OPERATORS, all_operator_names
+from delegraph.errors import shown
 
-__all__ = ["RULES_OF_FIELDS", "plain", "rules_of_texts"]
-
-
-def plain(text: str) -> str:
-    """`text`, what a terminal would act on shown by its code."""
-    return "".join(one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode() for one in text)
+__all__ = ["RULES_OF_FIELDS", "rules_of_texts"]
 
 
 def _identifier(text: str) -> str:
@@ -45,7 +41,7 @@ def _attribute(text: str) -> str:
 
 
 def _quotable(text: str) -> str:
-    """What stands between quotes in source that torch writes."""
+    """Of a text that torch puts between quotes in source."""
     return _expected(text, _is_quotable(text), "free of quotes and backslashes")
 
 
@@ -149,7 +145,7 @@ def _check_factory(context: Any) -> None:
 
 
 def _context(kind: str, context: Any) -> Any:
-    """What a container keeps beside its children: keys, mostly, as JSON in a text."""
+    """Of a container, beside its children: keys, mostly, as JSON in a text."""
     if kind == "collections.namedtuple":
         return _expected(context, context in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE, "a named tuple registered here")
     value = parse_json(context) if isinstance(context, str) else context
@@ -184,13 +180,13 @@ class _Source:
 
 
 def _sources(text: str) -> str:
-    reader = JsonReader("from_node", {f"_Source.{name}": plain for name in _Source.__annotations__}, {})
-    found = reader.read(list[_Source] | None, parse_json(text))
-    return json.dumps(found and [asdict(source) for source in found])
+    reader = JsonReader("from_node", {f"_Source.{name}": shown for name in _Source.__annotations__}, {})
+    sources = reader.read(list[_Source] | None, parse_json(text))
+    return json.dumps(sources and [asdict(source) for source in sources])
 
 
 _METADATA: Final[dict[str, Callable[[str], str]]] = {
-    **dict.fromkeys(("stack_trace", "nn_module_stack", "torch_fn"), plain),
+    **dict.fromkeys(("stack_trace", "nn_module_stack", "torch_fn"), shown),
     "custom": lambda text: json.dumps(parse_json(text)),
     "from_node": _sources,
 }
