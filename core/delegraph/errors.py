@@ -84,8 +84,12 @@ class DelegraphError(Exception):
     """
 
     def __str__(self) -> str:
-        text = super().__str__()
-        return text if text.isprintable() else "".join(map(_shown, text))
+        return shown(super().__str__())
+
+
+def shown(text: str) -> str:
+    """`text`, what a terminal would act on by its code."""
+    return text if text.isprintable() else "".join(map(_shown, text))
 
 
 def _shown(character: str) -> str:

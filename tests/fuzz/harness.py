@@ -1,13 +1,18 @@
-"""A file from a stranger -> nothing: it is read, told of, loaded and run, and only our exceptions come out."""
+"""A file from a stranger -> nothing: it is read, told of, loaded and run, and only our exceptions come out.
+
+Of an ETRecord the programs are read; they are torch's, and nothing here runs them.
+"""
 
 from __future__ import annotations
 
+import io
 from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from delegraph.aot import parse_etrecord
 from delegraph.errors import DelegraphError
 from delegraph.interfaces import BackendInitContext
 from delegraph.plugins.registry import PluginRegistry
@@ -34,6 +39,8 @@ def exercise(data: bytes) -> bool:
     try:
         if data[:7] in (b"DLGBLOB", b"DLGRCPU"):
             CpuBackend().init(BackendInitContext("forward"), data, [])
+        elif data[:2] == b"PK":
+            parse_etrecord(io.BytesIO(data))
         elif data[4:8] == b"FT01":
             deserialize_flat_tensor(data)
         else:

@@ -1,16 +1,20 @@
 """Bytes -> other bytes: bits and pieces anywhere, and where the file can be read, its own fields.
 
 Of a program the tables of its flatbuffer are changed one by one and put together again, so that what is reached lies
-behind the reader; of a blob of the cpu backend its header and its graph, with the checksums made right.
+behind the reader; of a blob of the cpu backend its header and its graph, with the checksums made right; of an ETRecord
+the JSON of its programs and the pickles and storages of their tensors, zipped again.
 """
 
 from __future__ import annotations
 
 import copy
+import io
+import json
 import random
 import struct
 from collections.abc import Callable
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import onnx
 from core.tests.program.test_fuzz import mutated
@@ -33,6 +37,8 @@ TEXTS = (
     "CpuBackend",
     "[1,5]",
     "executorch_prim::mul",
+    "s0 // (s0 - s0)",
+    "torch.ops.aten.add.Tensor",
 )
 BLOB = b"DLGBLOB"
 
@@ -43,6 +49,8 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
         return _blob(data, rng)
     if data[4:8] == b"ET12" and rng.random() < 0.7:
         return _tables(data, rng)
+    if data[:2] == b"PK" and rng.random() < 0.9:
+        return _zip(data, rng)
     return _bits(data, rng)
 
 
@@ -172,3 +180,39 @@ _GRAPH_CHANGES: tuple[Callable[[onnx.ModelProto, random.Random], None], ...] = (
     _reshape,
     _externalize,
 )
+
+
+# ---- ETRecords -----------------------------------------------------------------------------------------
+
+
+def _zip(data: bytes, rng: random.Random) -> bytes:
+    """Another zip, one of its members changed: a zip in it too, JSON by its values, and other bytes by theirs."""
+    try:
+        with ZipFile(io.BytesIO(data)) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+    except (BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, OSError):
+        return _bits(data, rng)
+    if not members:
+        return _bits(data, rng)
+    name = rng.choice([*members])
+    members[name] = _member(members[name], rng)
+    file = io.BytesIO()
+    with ZipFile(file, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def _member(data: bytes, rng: random.Random) -> bytes:
+    if data[:2] == b"PK":
+        return _zip(data, rng)
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        flips = bytearray(data or b"x")
+        for _ in range(rng.choice([1, 1, 2, 4])):
+            flips[rng.randrange(len(flips))] = rng.randrange(256)
+        return bytes(flips)
+    for _ in range(rng.choice([1, 1, 2])):
+        _change_somewhere([document], rng)
+    return json.dumps(document).encode()

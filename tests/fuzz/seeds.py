@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import onnx
+from core.tests.aot import record_files
 from core.tests.runtime.conftest import PlanBuilder
 from core.tests.runtime.test_control_flow import loop_over_rows
 from core.tests.runtime.test_module import LEAF, arguments, node, text
@@ -107,6 +109,16 @@ def _without_segments(program: Program) -> bytes:
     return write_tables({**tables, "constant_segment": None, "segments": None, "named_data": None})
 
 
+def _record() -> bytes:
+    """An ETRecord of one program, whose nodes do not tell where they come from."""
+    members = record_files.members()
+    document = json.loads(members[record_files.PROGRAM])
+    for call in document["graph_module"]["graph"]["nodes"]:
+        call["metadata"] = {"torch_fn": "a;b"}
+    kept = {name: data for name, data in members.items() if name.startswith(("ETRECORD", record_files.PROGRAM))}
+    return record_files.zipped({**kept, record_files.PROGRAM: json.dumps(document).encode()})
+
+
 def _seeds() -> list[bytes]:
     programs = (_kernels(), _loop(), _scalars(), _delegate())
     layout = TensorLayout(ScalarType.FLOAT, (2, 3), (1, 0))
@@ -116,8 +128,9 @@ def _seeds() -> list[bytes]:
         *map(_without_segments, programs),
         serialize_flat_tensor(external),
         blob(),
+        _record(),
     ]
 
 
 SEEDS = _seeds()
-"""Files: `.pte`, `.ptd`, and a blob of the cpu backend by itself."""
+"""Files: `.pte`, `.ptd`, a blob of the cpu backend by itself, and an ETRecord."""

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from delegraph.aot.edge.memory_formats import get_dim_order, get_memory_format
     from delegraph.aot.edge.tensor_operands import lifted_number, number_overload
     from delegraph.aot.emission.manager import ExecutorchProgramManager
+    from delegraph.aot.etrecord.archive import read_zip_members
     from delegraph.aot.etrecord.program_json import (
         SerializedExportedProgram,
         deserialize_exported_program,
@@ -243,6 +244,7 @@ __all__ = [
     "parse_etrecord",
     "program_text",
     "program_with_graph",
+    "read_zip_members",
     "recipe_named",
     "schema_arguments",
     "serialize_exported_program",
@@ -295,6 +297,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.aot.edge.memory_formats": ("get_dim_order", "get_memory_format"),
         "delegraph.aot.edge.tensor_operands": ("lifted_number", "number_overload"),
         "delegraph.aot.emission.manager": ("ExecutorchProgramManager",),
+        "delegraph.aot.etrecord.archive": ("read_zip_members",),
         "delegraph.aot.etrecord.program_json": (
             "SerializedExportedProgram",
             "deserialize_exported_program",

@@ -18,9 +18,12 @@ from torch._decomp.decompositions import index_add, index_copy, upsample_compute
 # `ExportedProgram.run_decompositions`.
 from torch._dispatch.python import enable_python_dispatcher
 
-# Programs as an ETRecord has them. When they go: as `torch.export.save` writes a program.
+# Programs as an ETRecord has them. When they go: as `torch.export.save` writes a program. The reader is handed records
+# and tensors that `etrecord/` has read, never bytes or text that torch would unpickle or evaluate.
 from torch._export.serde import schema as torch_schema
-from torch._export.serde.serialize import SerializedArtifact, deserialize, serialize
+from torch._export.serde.serialize import _SYM_OPS as SYM_OPERATORS
+from torch._export.serde.serialize import ExportedProgramDeserializer, serialize
+from torch._export.serde.union import _Union as SchemaUnion
 
 # Composite operators stay whole in a trace. When they go: as `ExportedProgram.run_decompositions` keeps them.
 from torch._export.utils import _is_preservable_cia_op as is_preservable_composite
@@ -67,16 +70,19 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 # The functions of which sizes are made, their bounds, and a size computed in a graph again. When they go: those that
 # `torch.export` puts into shapes then.
+from torch.utils._sympy import functions as sympy_functions
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 __all__ = [
+    "SYM_OPERATORS",
     "AsStridedViewInfo",
     "CleanDiv",
     "DispatchKey",
     "DispatchModeKey",
+    "ExportedProgramDeserializer",
     "FakeScriptObject",
     "FloorDiv",
     "LazyGraphModule",
@@ -85,7 +91,7 @@ __all__ = [
     "Mod",
     "PythonMod",
     "PythonReferenceAnalysis",
-    "SerializedArtifact",
+    "SchemaUnion",
     "SliceViewInfo",
     "ValueRanges",
     "Verifier",
@@ -95,7 +101,6 @@ __all__ = [
     "bound_sympy",
     "can_auto_functionalize",
     "common_getitem_elimination",
-    "deserialize",
     "dispatch_has_kernel",
     "dispatch_mode",
     "enable_python_dispatcher",
@@ -116,6 +121,7 @@ __all__ = [
     "serialize",
     "set_mkldnn_enabled",
     "suggest_memory_format",
+    "sympy_functions",
     "sympy_interp",
     "torch_schema",
     "tree_flatten_spec",

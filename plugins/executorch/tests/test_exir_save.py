@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import operator
+from base64 import b64encode
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -198,3 +201,50 @@ def test_what_is_refused(exported: ExportedProgram, tmp_path: Path) -> None:
         exir.load(tmp_path / "zip")
     with pytest.raises(ETRecordError, match="the exported program cannot be read: KeyError: 'graph_module'"):
         deserialize(serialize(exported)._replace(exported_program=b"{}"))
+
+
+def changed(program: ExportedProgram, edit: Callable[[dict[str, Any]], Any]) -> Any:
+    """The files of a program with a delegate, whose JSON was changed by `edit`."""
+    files = serialize(program)
+    document = json.loads(files.exported_program)
+    call = next(node for node in document["graph_module"]["graph"]["nodes"] if "call_delegate" in node["target"])
+    text = call["inputs"][0]["arg"]
+    held = json.loads(text["as_string"])
+    edit(held)
+    text["as_string"] = json.dumps(held)
+    return files._replace(exported_program=json.dumps(document).encode())
+
+
+def nested_size(held: dict[str, Any]) -> None:
+    values = held["original_module"]["graph_module"]["graph"]["tensor_values"]
+    next(iter(values.values()))["sizes"] = [{"as_expr": {"expr_str": "print()"}}]
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda held: held.update(original_state_dict=b64encode(b"cos\nmkdir\n.").decode()), "File is not a zip file"),
+        (nested_size, r"tensor_values\..*expr_str: .* is none of sizes"),
+        (lambda held: held.pop("backend_id"), "the delegate cannot be read: KeyError: 'backend_id'"),
+        (lambda held: held.update(processed_bytes="é"), "the delegate cannot be read: ValueError"),
+        (lambda held: held.update(compile_specs=3), "the delegate cannot be read: TypeError"),
+    ],
+)
+def test_a_delegate_that_is_none(edit: Callable[[dict[str, Any]], Any], message: str) -> None:
+    program = lowered(export(nn.Linear(4, 4), (torch.randn(2, 4),)))
+    with pytest.raises(ETRecordError, match=message):
+        deserialize(changed(program, edit))
+
+
+def test_a_zip_that_exir_save_does_not_write(exported: ExportedProgram, tmp_path: Path) -> None:
+    exir.save(to_edge(exported).exported_program(), tmp_path / "program.pt2")
+    with ZipFile(tmp_path / "program.pt2", "a") as file:
+        file.writestr("extra_files/../note", "")
+    with pytest.raises(LoweringError, match=r"'extra_files/\.\./note' at byte \d+: no name of a file in it"):
+        exir.load(tmp_path / "program.pt2")
+    with ZipFile(tmp_path / "program.pt2", "w") as file:
+        file.writestr("extra_files/note", b"\xff")
+    with pytest.raises(
+        LoweringError, match="can't decode byte 0xff in position 0: invalid start byte; save the program"
+    ):
+        exir.load(tmp_path / "program.pt2")

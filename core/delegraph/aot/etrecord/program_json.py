@@ -1,7 +1,9 @@
 """ExportedProgram <-> JSON as ExecuTorch writes it, and torch files of its tensors and example inputs.
 
-torch writes and reads the JSON; this is what changes between torch's schema of it (`torch/_export/serde/schema.py`,
-version 8) and the older one that ExecuTorch kept (`exir/serde/schema.py`, version 5.4):
+torch writes the JSON. It is read by the types of torch's schema and a rule for each text (`typed_json.py`, `texts.py`),
+and torch makes a program of the records, seeing neither the file nor a text that it would evaluate. This is what
+changes between torch's schema (`torch/_export/serde/schema.py`, version 8) and the older one that ExecuTorch kept
+(`exir/serde/schema.py`, version 5.4):
 
     torch                                       ExecuTorch
     fields that came later                      not there: it refuses a field that it does not know; guards and names of
@@ -31,10 +33,14 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from delegraph.aot.edge.edge_ops import use_edge_operators
+from delegraph.aot.etrecord.expressions import is_guard
+from delegraph.aot.etrecord.tensors import read_tensors
+from delegraph.aot.etrecord.texts import RULES_OF_FIELDS, rules_of_texts
+from delegraph.aot.etrecord.typed_json import JsonReader, parse_json, read_json
 from delegraph.aot.graph.bodies import attributes
 from delegraph.aot.graph.edit import REGISTERED_NAME, copy_program, rebuild
-from delegraph.aot.torch_internals import SerializedArtifact, deserialize, serialize, torch_schema
-from delegraph.errors import ETRecordError
+from delegraph.aot.torch_internals import ExportedProgramDeserializer, SchemaUnion, serialize, torch_schema
+from delegraph.errors import ETRecordError, shown
 
 __all__ = ["SerializedExportedProgram", "deserialize_exported_program", "serialize_exported_program"]
 
@@ -99,27 +105,59 @@ def serialize_exported_program(program: ExportedProgram) -> SerializedExportedPr
     )
 
 
-def deserialize_exported_program(files: SerializedExportedProgram) -> ExportedProgram:
-    """The program in `files`, written here or by ExecuTorch. Raises `ETRecordError` if they hold none."""
+def deserialize_exported_program(
+    files: SerializedExportedProgram, name: str = "the exported program"
+) -> ExportedProgram:
+    """The program in `files`, written here or by ExecuTorch; `name` says in a message which it is.
+
+    Nothing in the files is unpickled, evaluated or imported. Raises `ETRecordError` if they hold no program.
+    """
+    written = read_json(files.exported_program, name)
     try:
-        document = _rewritten(json.loads(files.exported_program), _as_torch_has_it)
-        _restore_later_fields(document)
-        handles = {id(graph): _take_handles(graph) for graph in _all_graphs(document["graph_module"]["graph"])}
-        document["verifiers"] = [REGISTERED_NAME if name == EDGE else name for name in document["verifiers"]]
-        document["schema_version"] = dict(zip(("major", "minor"), torch_schema.SCHEMA_VERSION, strict=True))
-        _rename_targets(document, EDGE_OPERATORS, TORCH_OPERATORS)
-        artifact = SerializedArtifact(json.dumps(document).encode(), *files[1:])
-        program = deserialize(artifact)
-    except Exception as error:  # whatever torch says of a file that it cannot read
-        raise ETRecordError(f"the exported program cannot be read: {type(error).__name__}: {error}") from error
-    if REGISTERED_NAME in document["verifiers"]:
+        document, own = _as_torch_reads(written)
+        reader = JsonReader(name, rules_of_texts(), RULES_OF_FIELDS, SchemaUnion)
+        record = reader.read(torch_schema.ExportedProgram, document)
+        tensors = _tensors_of(files, name)
+        program = ExportedProgramDeserializer().deserialize(record, *tensors)
+    except ETRecordError:
+        raise
+    except Exception as error:  # whatever torch says of a program that is none
+        cause = error.__cause__ or error  # torch adds the whole node, and its own lines
+        raise ETRecordError(f"{name} cannot be read: {type(cause).__name__}: {cause!s:.500}") from error
+    if REGISTERED_NAME in record.verifiers:
         use_edge_operators(program.graph_module)
     for graph, module in _graphs(document["graph_module"]["graph"], program.graph_module):
         _erase_unused_items(module)
         for node in module.graph.nodes:
-            if (handle := handles[id(graph)].get(_call_of(node).name)) is not None:
-                node.meta["debug_handle"] = handle
+            node.meta.update(own[id(graph)].get(_call_of(node).name, {}))
     return program
+
+
+def _as_torch_reads(document: dict[str, Any]) -> tuple[dict[str, Any], dict[int, dict[str, dict[str, Any]]]]:
+    """A file's JSON in torch's schema; and by a graph's `id` and a node's name, what the nodes get besides."""
+    document = _rewritten(document, _as_torch_has_it)
+    _restore_later_fields(document)
+    own = {id(graph): _take_own(graph) for graph in _all_graphs(document["graph_module"]["graph"])}
+    document["verifiers"] = [REGISTERED_NAME if name == EDGE else name for name in document["verifiers"]]
+    document["schema_version"] = dict(zip(("major", "minor"), torch_schema.SCHEMA_VERSION, strict=True))
+    _rename_targets(document, EDGE_OPERATORS, TORCH_OPERATORS)
+    return document, own
+
+
+def _tensors_of(files: SerializedExportedProgram, name: str) -> tuple[Any, Any, Any]:
+    """State, constants and example inputs: tensors by name, and ((args), {kwargs}) or None."""
+    state, constants = (
+        read_tensors(data, name + suffix) if data else {}
+        for suffix, data in (("_state_dict", files.state_dict), ("_constants", files.constants))
+    )
+    for suffix, tensors in (("_state_dict", state), ("_constants", constants)):
+        if not isinstance(tensors, dict) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
+            raise ETRecordError(f"{name}{suffix}: it has other things than tensors by name")
+    examples = read_tensors(files.example_inputs, f"{name}_example_inputs") if files.example_inputs else None
+    match examples:
+        case None | (tuple(), dict()):
+            return state, constants, examples
+    raise ETRecordError(f"{name}_example_inputs: it has something else than ((arguments), {{keywords}})")
 
 
 def _call_of(node: Node) -> Node:
@@ -212,7 +250,7 @@ def _later_fields(document: dict[str, Any]) -> dict[str, Any]:
     """The values that a program has for `LATER_FIELDS`."""
     module = document["graph_module"]
     return {
-        "guards_code": document.get("guards_code", []),
+        "guards_code": [guard for guard in document.get("guards_code", []) if is_guard(guard)],
         "treespec_namedtuple_fields": module.get("treespec_namedtuple_fields", {}),
         "forward_arg_names": [
             (call.get("signature") or {}).get("forward_arg_names") for call in module["module_call_graph"]
@@ -224,7 +262,7 @@ def _restore_later_fields(document: dict[str, Any]) -> None:
     module = document["graph_module"]
     for node in module["graph"]["nodes"][:1]:
         if LATER in node["metadata"]:
-            later = json.loads(node["metadata"].pop(LATER))
+            later = parse_json(node["metadata"].pop(LATER))
             document["guards_code"] = later["guards_code"]
             module["treespec_namedtuple_fields"] = later["treespec_namedtuple_fields"]
             for call, names in zip(module["module_call_graph"], later["forward_arg_names"], strict=True):
@@ -269,7 +307,19 @@ def _add_handles(graph: dict[str, Any], module: GraphModule) -> None:
             node["metadata"]["debug_handle"] = str(handles[node["name"]])
 
 
-def _take_handles(graph: dict[str, Any]) -> dict[str, int]:
-    """The debug handles of the nodes of `graph`, whose metadata torch is not to see."""
-    handles = {node["name"]: node["metadata"].pop("debug_handle", None) for node in graph["nodes"]}
-    return {name: int(handle) for name, handle in handles.items() if handle is not None}
+def _take_own(graph: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """By the name of a node, what is kept of its metadata that torch is not to see.
+
+
+    `source_fn_stack` has names of classes and functions. They stay names; torch would look them up.
+    """
+    return {node["name"]: dict(_own_of(node["metadata"])) for node in graph["nodes"] if "name" in node}
+
+
+def _own_of(metadata: dict[str, str]) -> Iterator[tuple[str, Any]]:
+    handle, sources = metadata.pop("debug_handle", None), metadata.pop("source_fn_stack", None)
+    if handle is not None:
+        yield "debug_handle", int(handle)
+    if sources:
+        pairs = (shown(source).rpartition(",") for source in sources.split(";"))
+        yield "source_fn_stack", [(name, kind) for name, _, kind in pairs]

@@ -19,21 +19,24 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import IO, Any, Protocol
-from zipfile import BadZipFile, ZipFile
+from typing import IO, Any, Final, Protocol
+from zipfile import ZipFile
 
 import torch
 from torch.export import ExportedProgram
 
+from delegraph.aot.etrecord.archive import read_zip_members
 from delegraph.aot.etrecord.program_json import (
     SerializedExportedProgram,
     deserialize_exported_program,
     serialize_exported_program,
 )
+from delegraph.aot.etrecord.tensors import read_tensors
+from delegraph.aot.etrecord.typed_json import JsonReader, read_json
 from delegraph.aot.graph.bodies import all_nodes
-from delegraph.errors import ETRecordError
+from delegraph.errors import ETRecordError, shown
 
 __all__ = ["ETRecord", "ETRecordReservedFileNames", "generate_etrecord", "parse_etrecord"]
 
@@ -236,18 +239,16 @@ def generate_etrecord(
 def parse_etrecord(etrecord_path: str | os.PathLike[str] | IO[bytes]) -> ETRecord:
     """Read an ETRecord, written here or by ExecuTorch. Raises `ETRecordError`.
 
-    Tensors are read as weights alone: nothing in the file is unpickled into anything else, or evaluated.
+    Nothing in the file is unpickled, evaluated or imported, and none of its operators runs.
     """
-    try:
-        with ZipFile(etrecord_path) as file:
-            files = {name: file.read(name) for name in file.namelist()}
-    except BadZipFile as error:
-        raise ETRecordError(f"{etrecord_path} is not an ETRecord: {error}") from error
+    files = read_zip_members(etrecord_path, f"{etrecord_path} is not an ETRecord")
     if Files.ETRECORD_IDENTIFIER not in files:
         raise ETRecordError(f"{etrecord_path} is not an ETRecord: it has no {Files.ETRECORD_IDENTIFIER.value}")
-    programs = {name: _program(files, name) for name in files if f"{name}_state_dict" in files}
+    names = [name for name in files if f"{name}_state_dict" in files]
+    _check_members(files, names)
+    programs = {name: _program(files, name) for name in names}
     edge_prefix = f"{Files.EDGE_DIALECT_EXPORTED_PROGRAM}/"
-    edge = {name.removeprefix(edge_prefix): programs.pop(name) for name in [*programs] if name.startswith(edge_prefix)}
+    edge = {name.removeprefix(edge_prefix): programs.pop(name) for name in names if name.startswith(edge_prefix)}
     if Files.EDGE_DIALECT_EXPORTED_PROGRAM in programs:  # how one program was written before there were several
         edge["forward"] = programs.pop(Files.EDGE_DIALECT_EXPORTED_PROGRAM)
     record = ETRecord(programs.pop(Files.EXPORTED_PROGRAM, None), 0, next(iter(edge.values()), None), programs)
@@ -255,11 +256,35 @@ def parse_etrecord(etrecord_path: str | os.PathLike[str] | IO[bytes]) -> ETRecor
         record.edge_dialect_program = edge
     for attribute, name in _JSON.items():
         if name in files:
-            setattr(record, attribute, json.loads(files[name]))
+            setattr(record, attribute, _map(name, files[name]))
     for attribute, name in _TENSORS.items():
         if name in files:
-            setattr(record, attribute, _tensors(name, files[name]))
+            setattr(record, attribute, read_tensors(files[name], name))
     return record
+
+
+def _check_members(files: Mapping[str, bytes], programs: Sequence[str]) -> None:
+    """Raise for a member that no ETRecord has, or a program without one of its files."""
+    expected = {*Files, *(name + suffix for name in programs for suffix in _SUFFIXES)}
+    for name in files.keys() - expected:
+        raise ETRecordError(f"{name!r} is no member of an ETRecord; have whoever made the file write it again")
+    for name in programs:
+        if not all(name + suffix in files for suffix in _SUFFIXES):
+            raise ETRecordError(f"the program {name!r} has not its four members; have it written again")
+
+
+_Handles = dict[str, int | list[int] | None]
+_MAPS: Final[dict[str, object]] = {
+    Files.DEBUG_HANDLE_MAP_NAME: dict[str, _Handles],
+    Files.DELEGATE_MAP_NAME: dict[str, dict[str, dict[str, str | _Handles]]],
+    Files.INSTRUCTION_ID_TO_NUM_OUTS_MAP_NAME: dict[str, dict[str, int]],
+    Files.EXPORT_GRAPH_ID: int,
+}
+"""The JSON of each map: by method, then by instruction."""
+
+
+def _map(name: str, data: bytes) -> Any:
+    return JsonReader(name, {}, {}).read(_MAPS[name], read_json(data, name), text=shown)
 
 
 def _check_undelegated(program: ExportedProgram) -> None:
@@ -271,14 +296,9 @@ def _check_undelegated(program: ExportedProgram) -> None:
 
 
 def _program(files: Mapping[str, bytes], name: str) -> ExportedProgram:
-    return deserialize_exported_program(SerializedExportedProgram(*(files[name + suffix] for suffix in _SUFFIXES)))
-
-
-def _tensors(name: str, data: bytes) -> object:
-    try:
-        return torch.load(io.BytesIO(data), weights_only=True)
-    except Exception as error:
-        raise ETRecordError(f"the ETRecord's {name} cannot be read as tensors: {error}") from error
+    return deserialize_exported_program(
+        SerializedExportedProgram(*(files[name + suffix] for suffix in _SUFFIXES)), name
+    )
 
 
 def _programs_by_method(module: Any) -> dict[str, ExportedProgram]:

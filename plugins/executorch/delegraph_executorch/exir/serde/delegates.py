@@ -30,6 +30,7 @@ from delegraph.aot import (
     graph_modules,
     is_delegate_call,
 )
+from delegraph.errors import DelegraphError, ETRecordError
 from delegraph.interfaces import read_stamp
 from delegraph.program.schema import CompileSpec
 from delegraph_executorch.exir._serialize._dataclass import _json_to_dataclass
@@ -69,16 +70,33 @@ def with_delegates_as_text(program: ExportedProgram, write: Write) -> ExportedPr
 
 
 def with_text_as_delegates(program: ExportedProgram, read: Read) -> None:
-    """Give `program`, whose delegates are JSON, lowered modules to call, in place. `read` is `write`'s inverse."""
+    """Give `program`, whose delegates are JSON, lowered modules to call, in place. `read` is `write`'s inverse.
+
+    Raises `ETRecordError` for JSON of anything else.
+    """
     for module, call in _calls(program.graph_module):
-        (name, text), *inputs = call.kwargs.items()
-        handles = _take_handles(call)
-        if not hasattr(module, name):
-            setattr(module, name, _lowered(json.loads(str(text)), handles, read))
-        with module.graph.inserting_before(call):
-            reference = module.graph.get_attr(name)
-        call.args, call.kwargs = (reference, *(value for _, value in inputs)), {}
-        module.recompile()
+        try:
+            _read_call(module, call, read)
+        except DelegraphError:
+            raise
+        except Exception as error:  # of whatever stands in the file where a delegate should
+            reason = f"{type(error).__name__}: {error}"
+            raise ETRecordError(
+                f"{call.name}: the delegate cannot be read: {reason:.500}; save the program again"
+            ) from error
+
+
+def _read_call(module: GraphModule, call: Node, read: Read) -> None:
+    (name, text), *inputs = call.kwargs.items()
+    handles = _take_handles(call)
+    if not hasattr(module, name):
+        setattr(module, name, _lowered(json.loads(str(text)), handles, read))
+    if not isinstance(getattr(module, name), LoweredBackendModule):
+        raise ValueError(f"{name!r} is something else")
+    with module.graph.inserting_before(call):
+        reference = module.graph.get_attr(name)
+    call.args, call.kwargs = (reference, *(value for _, value in inputs)), {}
+    module.recompile()
 
 
 def _calls(root: GraphModule) -> Iterator[tuple[GraphModule, Node]]:

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from os import PathLike
 from typing import BinaryIO, Final
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
 from torch.export import ExportedProgram
 
-from delegraph.aot import deserialize_exported_program, serialize_exported_program
-from delegraph.errors import LoweringError
+from delegraph.aot import deserialize_exported_program, read_zip_members, serialize_exported_program
+from delegraph.errors import ETRecordError, LoweringError
 from delegraph_executorch.exir._execution import source_of
 from delegraph_executorch.exir.serde.delegates import with_delegates_as_text, with_text_as_delegates
 from delegraph_executorch.exir.serde.export_serialize import SerializedArtifact
@@ -59,10 +59,10 @@ def load(f: str | PathLike[str] | BinaryIO, *, extra_files: dict[str, str] | Non
     Raises `LoweringError` for another file, and as `deserialize`.
     """
     try:
-        with ZipFile(f) as file:
-            held = {name: file.read(name) for name in file.namelist()}
-    except BadZipFile as error:
-        raise LoweringError(f"{f} is not a program that exir.save wrote: {error}") from error
+        held = read_zip_members(f, f"{f} is not a program that exir.save wrote")
+        texts = {name.removeprefix(_EXTRA): data.decode() for name, data in held.items() if name.startswith(_EXTRA)}
+    except (ETRecordError, UnicodeDecodeError) as error:
+        raise LoweringError(f"{error}; save the program again") from error
     missing = [name for name in _FILES if name not in held]
     if missing:
         raise LoweringError(
@@ -70,9 +70,7 @@ def load(f: str | PathLike[str] | BinaryIO, *, extra_files: dict[str, str] | Non
             " torch.export.save wrote"
         )
     if extra_files is not None:
-        extra_files.update(
-            {name.removeprefix(_EXTRA): data.decode() for name, data in held.items() if name.startswith(_EXTRA)}
-        )
+        extra_files.update(texts)
     return deserialize(SerializedArtifact(*(held[name] for name in _FILES)))
 
 
@@ -84,7 +82,7 @@ def serialize(exported_program: ExportedProgram, opset_version: Mapping[str, int
 
 
 def deserialize(artifact: SerializedArtifact) -> ExportedProgram:
-    """The program in such files. Raises `ETRecordError` if they hold none; nothing in them is unpickled but tensors."""
+    """The program in such files. Raises `ETRecordError` if they hold none; nothing in them is evaluated."""
     program = deserialize_exported_program(artifact)
     with_text_as_delegates(program, deserialize)
     return program
