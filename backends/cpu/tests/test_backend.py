@@ -19,7 +19,7 @@ from torch import nn
 from torch.export import Dim
 
 import delegraph
-from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument
+from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgument, MemoryAllocationFailed
 from delegraph.interfaces import BackendInitContext, BlobStamp, Verdict
 from delegraph_cpu.aot.convert import convert
 from delegraph_cpu.blob import BLOB_VERSION, READABLE_VERSIONS, Blob, pack, unpack
@@ -360,3 +360,14 @@ def test_options_by_the_name_that_lowering_uses() -> None:
 def test_what_onnxruntime_looks_up_in_each_run_is_there(linear: Lowered) -> None:
     """Else its wrapper catches an exception in each run, for tens of microseconds."""
     assert linear.handle.options.get_run_config_entry("gpu_graph_id") == "-1"
+
+
+def test_an_engine_without_memory_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered = delegraph.lower(torch.nn.Linear(4, 2), (torch.ones(1, 4),), backends=["cpu"])
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : std::bad_alloc")
+
+    monkeypatch.setattr("delegraph_cpu.sessions.create_session", refuse)
+    with pytest.raises(MemoryAllocationFailed, match="the system did not give the memory for it"):
+        delegraph.load(bytes(lowered))["forward"].method  # noqa: B018

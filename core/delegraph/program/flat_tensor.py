@@ -30,6 +30,7 @@ from delegraph.program.checks.verify import MAX_ALIGNMENT
 from delegraph.program.checks.verify_values import geometry_violations
 from delegraph.program.dtypes import nbytes
 from delegraph.program.files.atomic_file import write_atomically
+from delegraph.program.files.byte_order import refuse_big_endian
 from delegraph.program.files.segment_source import (
     SegmentReader,
     SegmentSource,
@@ -120,6 +121,7 @@ def write_flat_tensor(
 
 def flat_tensor_pieces(flat_tensor: FlatTensor, segment_alignment: int = SEGMENT_ALIGNMENT) -> Iterator[Buffer]:
     """The file's bytes in order, without a second copy of its data. Raises as `serialize_flat_tensor`."""
+    refuse_big_endian()
     _verify(flat_tensor)
     layout = SegmentLayout(segment_alignment)
     named = _entries(flat_tensor)

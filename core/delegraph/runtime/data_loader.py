@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 from delegraph.errors import AccessFailed, DelegraphError
 from delegraph.interfaces.data_loader import DataLoader
 from delegraph.program.schema import Buffer
+from delegraph.runtime.lacking import lacking
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
@@ -93,7 +94,7 @@ class MmapDataLoader(DataLoader):
             except ValueError as error:
                 raise AccessFailed(f"{self._path}: cannot be mapped: the file is empty") from error
             except OSError as error:
-                raise AccessFailed(f"{self._path}: cannot be mapped: {error}") from error
+                raise AccessFailed(f"{self._path}: cannot be mapped: {lacking(error) or error}") from error
         self._view = memoryview(self._map)
 
     def load(self, offset: int, size: int) -> Buffer:
@@ -251,7 +252,7 @@ def _open(path: str) -> BinaryIO:
     try:
         file = open(path, "rb", opener=_at_once)  # noqa: SIM115
     except OSError as error:
-        raise AccessFailed(f"{path}: cannot be opened: {error.strerror or error}") from error
+        raise AccessFailed(f"{path}: cannot be opened: {lacking(error) or error.strerror or error}") from error
     except ValueError as error:  # a NUL, or a character that file names cannot have
         raise AccessFailed(f"{path!r}: cannot be opened: {error}") from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from delegraph.errors import DelegraphError, Internal, MemoryAllocationFailed
+from delegraph.errors import DelegraphError, Internal
 from delegraph.interfaces.backend import BackendInitContext
 from delegraph.interfaces.kernel import Kernel
 from delegraph.interfaces.options import Options
@@ -26,6 +26,7 @@ from delegraph.runtime.execution.exclusive import Exclusive
 from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.stop import Runs
 from delegraph.runtime.execution.tracing import LOAD_METHOD, EventTracer
+from delegraph.runtime.lacking import lacking
 from delegraph.runtime.loaded_program import LoadedProgram
 from delegraph.runtime.resolution.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.resolution.context import MethodContext
@@ -230,10 +231,9 @@ def _only_ours(what: str) -> Iterator[None]:
         yield
     except DelegraphError:
         raise
-    except MemoryError as error:
-        raise MemoryAllocationFailed(f"{what}: the system did not give the memory for it") from error
     except Exception as error:
-        raise Internal(f"{what}: {type(error).__name__}: {error}") from error
+        fault = lacking(error) or Internal(f"{type(error).__name__}: {error}")
+        raise type(fault)(f"{what}: {fault}") from error
 
 
 def _traced(tracer: EventTracer | None, method_name: str) -> AbstractContextManager[None]:

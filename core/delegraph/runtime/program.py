@@ -15,6 +15,7 @@ from delegraph.interfaces.data_loader import DataLoader
 from delegraph.program import schema
 from delegraph.program.contract import contracts_of
 from delegraph.program.files.atomic_file import write_atomically
+from delegraph.program.files.byte_order import refuse_big_endian
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.program.shared_state import shared_buffers_of
 from delegraph.program.walk import delegates
@@ -90,8 +91,9 @@ class Program:
         Records may be given in place of bytes. `event_tracer` is for all methods that are loaded without one of their
         own; `write_etdump_result_to_file` writes its events.
 
-        Raises `AccessFailed`, `InvalidProgram` or `InvalidExternalData`.
+        Raises `AccessFailed`, `InvalidProgram` or `InvalidExternalData`; `NotSupported` on a big-endian machine.
         """
+        refuse_big_endian()
         plugins = None if environment is None else environment.plugins
         loaders, records = _read_program(source, plugins)
         if isinstance(source, schema.Program) and verification is Verification.InternalConsistency:

@@ -159,7 +159,13 @@ def _created(blob: Blob, source: Optimized, settings: onnxruntime.SessionOptions
     try:
         return sessions.create_session(bytes(source.graph), settings, (*blob.inputs, *blob.outputs))
     except Exception as error:  # pybind's exceptions have no common base
+        if any(words in str(error) for words in _NO_ROOM):
+            raise MemoryError(str(error)) from error
         raise DelegateInvalidCompatibility(_refusal(blob.onnxruntime, onnxruntime.__version__, error)) from error
+
+
+_NO_ROOM: Final = ("std::bad_alloc", "Failed to allocate memory")
+"""As onnxruntime says that it has no memory."""
 
 
 def _refusal(made_with: str, here: str, error: Exception) -> str:

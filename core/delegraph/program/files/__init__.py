@@ -2,6 +2,7 @@
 
 content_pool.py     blobs -> each of them once
 segments.py         blobs -> aligned segments behind the flatbuffer
+byte_order.py       this machine -> whether its numbers are as in files
 header.py           where the segments begin
 serialize.py        a program -> bytes
 atomic_file.py      bytes -> a file, whole or not at all

@@ -19,6 +19,7 @@ from delegraph.program._generated import program_tables as tables
 from delegraph.program.buffers import byte_view
 from delegraph.program.checks.verify import verify_program
 from delegraph.program.files.atomic_file import write_atomically
+from delegraph.program.files.byte_order import refuse_big_endian
 from delegraph.program.files.content_pool import first_equals
 from delegraph.program.files.header import ExtendedHeader, pack_head
 from delegraph.program.files.segments import SegmentLayout, align_up, concatenate
@@ -73,6 +74,7 @@ def write_program(
 
 def program_pieces(program: Program, config: SerializationConfig = SerializationConfig()) -> Iterator[Buffer]:
     """The file's bytes in order, without a second copy of its data. Raises as `serialize_program`, before the first."""
+    refuse_big_endian()
     verify_program(program)
     layout = SegmentLayout(config.segment_alignment)
     root = _program_table(program, layout, config)

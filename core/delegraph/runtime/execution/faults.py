@@ -11,7 +11,6 @@ from delegraph.errors import (
     Internal,
     InvalidArgument,
     InvalidType,
-    MemoryAllocationFailed,
     RuntimeFault,
     restated,
 )
@@ -24,19 +23,17 @@ from delegraph.program.schema import (
     KernelCall,
 )
 from delegraph.program.walk import operands
+from delegraph.runtime.lacking import lacking
 from delegraph.tables import printable
 
 _FAULTS: Final[tuple[tuple[type[Exception], type[RuntimeFault]], ...]] = (
-    (MemoryError, MemoryAllocationFailed),
     (TypeError, InvalidType),
     (ValueError, InvalidArgument),
     (LookupError, InvalidArgument),
     (ArithmeticError, InvalidArgument),
 )
-"""A kernel's Python exception -> the error that its caller gets; any other is the kernel's own fault: `Internal`."""
-
-_FAULTS_OF_DELEGATES: Final = _FAULTS[:1]
-"""A delegate's arguments are the compiler's, not the caller's: its backend's exceptions are the backend's own fault."""
+"""A kernel's Python exception -> the error that its caller gets; any other is the kernel's own fault: `Internal`.
+So are all of a backend's: a delegate's arguments are the compiler's, not the caller's."""
 
 _FAULTS_OF_CALLERS: Final = (InvalidArgument, InvalidType)
 """The errors of a method's inputs, which are checked before it runs."""
@@ -57,7 +54,10 @@ def instruction_fault(
     is_delegate = isinstance(record.instructions[instruction], DelegateCall)
     if isinstance(error, RuntimeFault) and not (is_delegate and type(error) in _FAULTS_OF_CALLERS):
         return restated(error, told)
-    faults = _FAULTS_OF_DELEGATES if is_delegate else _FAULTS
+    fault = lacking(error)
+    if fault is not None:
+        return restated(fault, f"{told}; {fault}")
+    faults = () if is_delegate else _FAULTS
     return next((fault for kind, fault in faults if isinstance(error, kind)), Internal)(told)
 
 
