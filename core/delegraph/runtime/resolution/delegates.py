@@ -36,6 +36,7 @@ from delegraph.interfaces.options import Options
 from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
 from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
 from delegraph.runtime.execution.tracing import LOAD_DELEGATE
+from delegraph.runtime.lacking import lacking
 from delegraph.runtime.resolution.backends import BackendRegistry
 from delegraph.tables import printable
 
@@ -213,4 +214,5 @@ def _naming(plan: ExecutionPlan, index: int, record: BackendDelegate) -> Iterato
     except RuntimeFault as error:
         raise restated(error, f"{where}: {error}") from error
     except Exception as error:
-        raise Internal(f"{where}: {type(error).__name__} while initialising: {error}") from error
+        fault = lacking(error) or Internal(f"{type(error).__name__} while initialising: {error}")
+        raise restated(fault, f"{where}: {fault}") from error
