@@ -1,4 +1,4 @@
-"""OpenVINO's own descriptions of its operations -> `delegraph_openvino/ir/operations.py`: their attributes, by version."""
+"""OpenVINO's own descriptions of its operations -> `delegraph_openvino/ir/operations.py`: attributes by version."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ _DIGITS: Final = 10
 
 
 def _check_body(parts: dict[str, Element], which: str, inputs: int, outputs: int, bin_size: int, depth: int) -> None:
-    """Look at a body of an If, and take it out of `parts`. What goes in is a Parameter there, what comes out a Result."""
+    """Look at a body of an If, and take it from `parts`. What goes in is a Parameter there, what comes out a Result."""
     body, ports = parts.pop(f"{which}_body", None), parts.pop(f"{which}_port_map", None)
     if body is None or ports is None:
         raise damaged(f"an If has no {which}_body, or no {which}_port_map")
