@@ -18,7 +18,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BlobTensor
-from delegraph_cpu.graph_files import encoded
+from delegraph_cpu.graphs.wire import encoded
 
 __all__ = [
     "INLINE_BYTES",
@@ -160,13 +160,11 @@ def products_saturate() -> bool:
 
 
 def _product_of_integers() -> bytes:
-    """An ONNX model (`onnx/onnx.proto`) of `y = MatMulInteger(x, w)`, x in uint8, w in int8, y in int32."""
-    node = _field(1, b"x") + _field(1, b"w") + _field(2, b"y") + _field(4, b"MatMulInteger")
-    graph = _field(1, node) + _field(2, b"g")
-    for field, name, element in ((11, b"x", 2), (11, b"w", 3), (12, b"y", 6)):
-        graph += _field(field, _field(1, name) + _field(2, _field(1, _field(1, element))))
-    return _field(1, 8) + _field(8, _field(2, 13)) + _field(7, graph)
-
-
-def _field(number: int, content: bytes | int) -> bytes:
-    return b"".join(encoded(number, content if isinstance(content, int) else [content]))
+    """An ONNX model of `y = MatMulInteger(x, w)`, x in uint8, w in int8, y in int32."""
+    value = {
+        name: {"name": name, "type": {"tensor_type": {"elem_type": element}}}
+        for name, element in (("x", 2), ("w", 3), ("y", 6))
+    }
+    node = {"input": ["x", "w"], "output": ["y"], "op_type": "MatMulInteger"}
+    graph = {"node": [node], "name": "g", "input": [value["x"], value["w"]], "output": [value["y"]]}
+    return b"".join(encoded({"ir_version": 8, "graph": graph, "opset_import": [{"version": 13}]}))

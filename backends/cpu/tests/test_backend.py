@@ -23,6 +23,7 @@ from delegraph.errors import DelegateInvalidCompatibility, Internal, InvalidArgu
 from delegraph.interfaces import BackendInitContext, BlobStamp, Verdict
 from delegraph_cpu.aot.convert import convert
 from delegraph_cpu.blob import BLOB_VERSION, READABLE_VERSIONS, Blob, pack, unpack
+from delegraph_cpu.graphs.wire import encoded
 from delegraph_cpu.runtime.backend import CpuBackend
 
 X = torch.randn(4, 8)
@@ -126,7 +127,9 @@ def test_damaged_blobs_never_load(linear: Lowered) -> None:
 
 
 def test_a_graph_that_onnxruntime_cannot_read_names_both_versions() -> None:
-    blob = pack(Blob("99.0", (), (), (), b"\x08\x08"), [])
+    node = {"input": ["nothing"], "output": ["y"], "op_type": "Neg"}
+    model = {"ir_version": 10, "graph": {"node": [node], "name": "g"}, "opset_import": [{"version": 20}]}
+    blob = pack(Blob("99.0", (), (), (), b"".join(encoded(model))), [])
     with pytest.raises(
         DelegateInvalidCompatibility, match=r"(?s)refuses the graph \(optimised with '99\.0', says its header\)"
     ):

@@ -77,6 +77,7 @@ _OF_BLOBS: Final = (
     "unknown_options_at_load_are_refused",
     "newer_blobs_are_refused",
     "damaged_blobs_are_refused",
+    "mutated_blobs_end_in_errors",
     "engine_files_are_of_sound_blobs",
 )
 

@@ -6,6 +6,7 @@ Each function gets a bench and one program that the plug-in took something of.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,9 +16,10 @@ from typing import Any, Final
 import delegraph
 from delegraph.errors import DelegraphError, Internal, InvalidArgument
 from delegraph.interfaces import BackendInterface, BlobStamp, Compatibility, Verdict, read_stamp
-from delegraph.program import deserialize_program, schema
+from delegraph.program import deserialize_program, schema, write_program
 from delegraph.runtime import Program
 from delegraph_testkit.bench import Bench, Stored
+from delegraph_testkit.mutations import mutated
 from delegraph_testkit.no_torch import asked_for_torch
 from delegraph_testkit.outcomes import Unclaimed
 from delegraph_testkit.running import Results, backend_called, check_results, load, run
@@ -27,6 +29,7 @@ __all__ = [
     "delegates_are_independent",
     "engine_files_are_of_sound_blobs",
     "inputs_are_left_alone",
+    "mutated_blobs_end_in_errors",
     "newer_blobs_are_refused",
     "outputs_are_written",
     "prepared_calls_are_the_same",
@@ -170,6 +173,26 @@ def damaged_blobs_are_refused(bench: Bench, stored: Stored) -> None:
             loaded = load(stored, damaged)
             loaded(stored.calls[0])
             loaded.close()
+
+
+def mutated_blobs_end_in_errors(bench: Bench, stored: Stored) -> None:
+    """Blobs in which anything is changed, with checksums made right, run or end in an error of Delegraph's; none ends
+    the process. The last one is kept beside the program, as `NAME.mutated.pte`."""
+    records, draw = _records(stored), random.Random(0)
+    file = stored.file.with_suffix(".mutated.pte")
+    for number in range(_MUTATIONS):
+        blobs = tuple(mutated(bytes(blob), draw) for blob in records.delegate_data)
+        write_program(replace(records, delegate_data=blobs), file)
+        print(f"mutation {number} of {stored.name}, which is {file}", file=sys.stderr, flush=True)  # told if it dies
+        with suppress(DelegraphError):
+            loaded = load(stored, file, limits=delegraph.Limits(seconds=_SECONDS))
+            loaded(stored.calls[0])
+            loaded.close()
+    print(f"mutations of {stored.name} are done", file=sys.stderr, flush=True)
+
+
+_MUTATIONS: Final = 40
+_SECONDS: Final = 10.0
 
 
 def engine_files_are_of_sound_blobs(bench: Bench, stored: Stored) -> None:

@@ -334,3 +334,12 @@ def test_a_crash_and_a_hang(install: Install, does: str, limit: float, message: 
     result = calc.isolated("loads/answers_whether_it_is_available", limit)
     assert result.outcome is Outcome.CRASHED
     assert message in result.detail
+
+
+def test_a_blob_that_ends_the_process(install: Install) -> None:
+    """The message names the file that did it."""
+    calc = install(runtime=('raise ValueError("a step that calc does not have")', "__import__('os')._exit(7)"))
+    result = calc.isolated("contract/mutated_blobs_end_in_errors", 60.0)
+    assert result.outcome is Outcome.CRASHED
+    assert "its process ended with code 7: mutation " in result.detail
+    assert ".mutated.pte" in result.detail

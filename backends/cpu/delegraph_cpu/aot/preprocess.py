@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot import NamedDataStore, ResolvedSignature
 from delegraph.aot.authoring import as_array
-from delegraph.errors import PreprocessError
+from delegraph.errors import DelegateInvalidCompatibility, PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_cpu.aot.compiled.beside import bring_out_of_bodies, key_of, lay_beside, reference, taken_out
 from delegraph_cpu.aot.compiled.debug_handles import name_nodes
@@ -41,6 +41,7 @@ from delegraph_cpu.blob import (
     pack,
 )
 from delegraph_cpu.codes import Codes
+from delegraph_cpu.graphs.checks import checked_graph, operator_of
 from delegraph_cpu.sessions import INLINE_BYTES, create_session, write_optimized
 from delegraph_onnx.convert import ExternalWeight, State
 from delegraph_onnx.dtypes import COMPLEX, ONNX_TYPES
@@ -130,15 +131,25 @@ def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
         lay_beside(model.graph.initializers[name])
     external = tuple(weight for weight in converted.external if weight.info.name in read)
     weights, unpacked = _as_codes(taken_out(model.graph), converted.codes)
+    graph = _as_loaded(ir.to_proto(model).SerializeToString())
     in_place = changed_in_place(model.graph) if converted.states else {}
     states, initial = _states(converted.states, in_place)
     resolved = ResolvedSignature.of(program)
     blob = Blob(
-        onnxruntime.__version__, converted.inputs, converted.outputs, (), ir.to_proto(model).SerializeToString(),
+        onnxruntime.__version__, converted.inputs, converted.outputs, (), graph,
         states=states, multiply_adds=multiply_adds(program.graph, resolved.constants), unpacked=unpacked,
         places=indexed_inputs(program.graph, resolved),
     )  # fmt: skip
     return Compiled(blob, weights, external, initial, debug_handles)
+
+
+def _as_loaded(graph: bytes) -> bytes:
+    """`graph`, which loading must not refuse."""
+    try:
+        checked_graph(graph, operator_of)
+    except DelegateInvalidCompatibility as error:
+        raise PreprocessError(f"the converted graph would be refused when it is loaded: {error}") from error
+    return graph
 
 
 def _as_codes(

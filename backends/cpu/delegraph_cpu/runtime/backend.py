@@ -35,14 +35,14 @@ from delegraph_cpu.blob import (
     Weight,
     unpack,
 )
-from delegraph_cpu.graph_files import refuse_files
+from delegraph_cpu.graphs.rewriting import rewritten
 from delegraph_cpu.runtime.adaptive import AdaptiveSession, call_of_the_moment
 from delegraph_cpu.runtime.faults import fault_of
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
 from delegraph_cpu.runtime.onnx_files import onnx_files
 from delegraph_cpu.runtime.open_session import FATAL_ONLY, Session, open_session
 from delegraph_cpu.runtime.options import CpuOptions
-from delegraph_cpu.runtime.ort_values import array_in, as_array, ort_value
+from delegraph_cpu.runtime.ort_values import array_in, as_array, ort_value, type_in_graph
 from delegraph_cpu.runtime.profiling import ProfiledSession
 from delegraph_cpu.runtime.unpacking import unpacked_weights
 
@@ -89,9 +89,8 @@ class CpuBackend(BackendInterface):
         Raises `DelegateInvalidCompatibility` for a blob that is damaged or that onnxruntime refuses, and
         `InvalidArgument` for options (see `CpuOptions`) that do not exist or contradict those of earlier delegates.
         """
-        blob = unpack(processed)
         options = self._defaults().updated(context.runtime_specs)
-        weights = _weights(blob, context.named_data)
+        blob, weights = _opened(processed, context.named_data)
         session, memory = open_session(blob, weights, options, context.event_tracer)
         return CpuHandle(session, blob, memory, _run_options(), hold_states(blob, context.mutable_buffer))
 
@@ -136,8 +135,8 @@ class CpuBackend(BackendInterface):
         self, name: str, processed: Buffer, named_data: Mapping[str, Buffer]
     ) -> Mapping[str, Sequence[Buffer]]:
         """The ONNX model, its weights in it or, where it would be too large, beside it."""
-        blob = unpack(processed)
-        return onnx_files(name, blob.graph, _weights(blob, named_data))
+        blob, weights = _opened(processed, named_data)
+        return onnx_files(name, blob.graph, weights)
 
     def cancel(self, handle: CpuHandle, requested: bool) -> None:
         """onnxruntime stops between two of its nodes, in the bodies of loops as well, not within a node."""
@@ -164,13 +163,14 @@ class CpuBackend(BackendInterface):
 # ---- loading ------------------------------------------------------------------------------------------------------
 
 
-def _weights(blob: Blob, named_data: Mapping[str, Buffer]) -> dict[str, NDArray[Any]]:
-    """The weights of the blob's graph, which reads no file."""
+def _opened(processed: Buffer, named_data: Mapping[str, Buffer]) -> tuple[Blob, dict[str, NDArray[Any]]]:
+    """A blob, with its graph written anew for the engine; and the weights of that graph, which reads no file."""
+    blob = unpack(processed)
     lying = {weight.name: _array(weight, blob, named_data) for weight in blob.weights}
     elsewhere = {weight.key: weight.nbytes for weight in blob.weights if weight.key is not None}
     weights = unpacked_weights(blob.unpacked, lying, len(blob.data) + sum(elsewhere.values()))
-    refuse_files(blob.graph, weights)
-    return weights
+    types = {name: type_in_graph(array) for name, array in weights.items()}
+    return replace(blob, graph=rewritten(blob.graph, types)), weights
 
 
 def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDArray[Any]:

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import Buffer
-from delegraph_cpu.blob import ITEM_SIZES, Blob, Weight, bytes_of, pack, unpack
-from delegraph_cpu.graph_files import ELEMENT_TYPES, ExternalTensor, external_tensors, refuse_files
-from delegraph_cpu.runtime.ort_values import array_in
+from delegraph_cpu.blob import Blob, Weight, bytes_of, pack, unpack
+from delegraph_cpu.graphs.checks import operator_of_any
+from delegraph_cpu.graphs.rewriting import ExternalTensor, external_tensors, rewritten
+from delegraph_cpu.runtime.ort_values import array_in, type_in_graph
 
 __all__ = ["Optimized", "optimized_blob"]
 
@@ -109,9 +110,9 @@ def _read(file: Path) -> bytes:
 
 def _opened(content: bytes, weights: Mapping[str, NDArray[Any]]) -> Optimized:
     blob = unpack(content)
-    refuse_files(blob.graph, {weight.name for weight in blob.weights})
     contents = {weight.name: _weight(weight, blob, weights) for weight in blob.weights}
-    return Optimized(blob.graph, contents)
+    types = {name: type_in_graph(array) for name, array in contents.items()}
+    return Optimized(rewritten(blob.graph, types, operator_of_any), contents)
 
 
 def _weight(weight: Weight, blob: Blob, originals: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -131,7 +132,7 @@ def _packed(new: Path, originals: Mapping[str, NDArray[Any]]) -> bytes:
     graph, file = (new / _GRAPH).read_bytes(), new / _WEIGHTS
     data = memoryview(file.read_bytes() if file.exists() else b"")
     records, chunks = [], []
-    for tensor in external_tensors(graph):
+    for tensor in external_tensors(graph, operator_of_any):
         content = data[tensor.offset : tensor.offset + tensor.nbytes]
         record = _record(tensor, content, originals.get(tensor.name))
         records.append(record)
@@ -142,9 +143,6 @@ def _packed(new: Path, originals: Mapping[str, NDArray[Any]]) -> bytes:
 
 def _record(tensor: ExternalTensor, content: memoryview, original: NDArray[Any] | None) -> Weight:
     """The record of a weight: the original of its name, if its content is the same."""
-    dtype = ELEMENT_TYPES.get(tensor.element_type, "")
-    if dtype not in ITEM_SIZES:
-        raise ValueError(f"element type {tensor.element_type}")
-    same = original is not None and original.shape == tensor.dims and str(original.dtype) == dtype
+    same = original is not None and original.shape == tensor.dims and str(original.dtype) == tensor.dtype
     kept = same and original is not None and bytes_of(original) == content
-    return Weight(tensor.name, dtype, tensor.dims, tensor.nbytes, key=tensor.name if kept else None)
+    return Weight(tensor.name, tensor.dtype, tensor.dims, tensor.nbytes, key=tensor.name if kept else None)

@@ -118,7 +118,7 @@ def _settings(blob: Blob, weights: Weights, level: str) -> onnxruntime.SessionOp
 
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = FATAL_ONLY  # errors are raised
-    settings.add_session_config_entry("session.load_model_format", "ONNX")  # the only format that `refuse_files` checks
+    settings.add_session_config_entry("session.load_model_format", "ONNX")  # the only format that is checked
     settings.graph_optimization_level = getattr(
         onnxruntime.GraphOptimizationLevel, "ORT_DISABLE_ALL" if level == "disabled" else f"ORT_ENABLE_{level.upper()}"
     )

@@ -16,7 +16,7 @@ from delegraph.interfaces import Buffer
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["PAIRS", "array_in", "as_array", "as_pairs", "numpy_dtype", "ort_value"]
+__all__ = ["PAIRS", "array_in", "as_array", "as_pairs", "numpy_dtype", "ort_value", "type_in_graph"]
 
 PAIRS: Final = {"complex64": "float32", "complex128": "float64"}
 """The dtypes of the pairs that onnxruntime has for complex tensors."""
@@ -38,6 +38,12 @@ def ort_value(array: NDArray[Any]) -> onnxruntime.OrtValue:
 def as_pairs(array: NDArray[Any]) -> NDArray[Any]:
     """Complex numbers as pairs along one more dim; anything else as it is."""
     return array.reshape(-1).view(array.real.dtype).reshape(*array.shape, 2) if array.dtype.kind == "c" else array
+
+
+def type_in_graph(array: NDArray[Any]) -> tuple[str, tuple[int, ...]]:
+    """The dtype and shape of the tensor that `array` is in a graph."""
+    pairs = as_pairs(array)
+    return str(pairs.dtype), pairs.shape
 
 
 def as_array(value: onnxruntime.OrtValue, dtype: str = "") -> NDArray[Any]:

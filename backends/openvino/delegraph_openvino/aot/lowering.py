@@ -25,7 +25,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import lower_sharing_weights, operator_name
-from delegraph.errors import PreprocessError
+from delegraph.errors import DelegateInvalidCompatibility, PreprocessError
 from delegraph.interfaces import BackendDetails, BlobTensor, CompileSpec, PlacesInfo, PreprocessResult
 from delegraph_onnx.convert import ConvertedModel, convert
 from delegraph_onnx.indexed import indexed_inputs
@@ -52,7 +52,7 @@ from delegraph_openvino.blob import (
     Weight,
     pack,
 )
-from delegraph_openvino.ir_check import check_ir
+from delegraph_openvino.ir.reading import read_ir
 
 __all__ = ["OpenVinoLowering", "blob_of"]
 
@@ -122,7 +122,7 @@ def blob_of(
     infos = [replace(info, places=tuple(of for of in places if of.input == name)) for name, info in named]
     weights = _brought_out(converted.model.graph)
     xml, constants = _serialized(_read(converted, weights, exact_nan))
-    check_ir(xml, len(constants))
+    _check_loading(xml, len(constants))
     kept = [weight for weight in weights if weight.name not in keys]
     offsets = FORMAT.places(weight.content.nbytes for weight in kept)
     blob = Blob(
@@ -262,6 +262,14 @@ def _serialized(model: openvino.Model) -> tuple[bytes, bytes]:
         xml, constants = Path(folder, "model.xml"), Path(folder, "model.bin")
         openvino.serialize(model, xml, constants)
         return xml.read_bytes(), constants.read_bytes()
+
+
+def _check_loading(xml: bytes, bin_size: int) -> None:
+    """Raise if loading would refuse the IR."""
+    try:
+        read_ir(xml, bin_size)
+    except DelegateInvalidCompatibility as error:
+        raise PreprocessError(f"OpenVINO's graph would be refused when it is loaded: {error}") from error
 
 
 def _name_by_place(model: openvino.Model) -> None:

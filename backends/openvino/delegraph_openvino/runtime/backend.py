@@ -29,7 +29,7 @@ from delegraph.interfaces import (
     split_arguments,
 )
 from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, damaged, unpack, weight_data
-from delegraph_openvino.ir_check import check_ir
+from delegraph_openvino.ir.reading import read_ir, written_ir
 from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.ir_files import ir_files
 from delegraph_openvino.runtime.model import open_model
@@ -81,7 +81,7 @@ class OpenVinoBackend(BackendInterface):
         device that is not here, and `InvalidArgument` for options that do not exist; see `OpenVinoOptions`.
         """
         blob = unpack(processed)
-        check_ir(blob.xml, len(blob.bin))
+        blob = replace(blob, xml=written_ir(read_ir(blob.xml, len(blob.bin))))
         options = OpenVinoOptions.of_compile_specs(compile_specs).updated({**self._options, **context.runtime_specs})
         compiled, memory = open_model(_core(), blob, context.named_data, options)
         tracer = context.event_tracer if options.profiling else None
@@ -150,8 +150,8 @@ class OpenVinoBackend(BackendInterface):
     ) -> Mapping[str, Sequence[Buffer]]:
         """The IR: an .xml, and a .bin with all weights."""
         blob = unpack(processed)
-        check_ir(blob.xml, len(blob.bin))
-        return ir_files(name, blob, [weight_data(weight, blob, named_data) for weight in blob.weights])
+        net = read_ir(blob.xml, len(blob.bin))
+        return ir_files(name, blob, net, [weight_data(weight, blob, named_data) for weight in blob.weights])
 
     def cancel(self, handle: Handle, requested: bool) -> None:
         """OpenVINO stops between two of its nodes; a run that has not begun is not stopped."""

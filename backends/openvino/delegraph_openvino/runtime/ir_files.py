@@ -14,15 +14,14 @@ from delegraph_openvino.blob import ALIGNMENT, ELEMENT_TYPES, WEIGHT, Blob, Weig
 __all__ = ["ir_files"]
 
 
-def ir_files(name: str, blob: Blob, weights: Sequence[Buffer]) -> Mapping[str, Sequence[Buffer]]:
-    """`name.bin` and `name.xml`; `weights` are the bytes of the blob's, in order. Its xml has been checked.
+def ir_files(
+    name: str, blob: Blob, net: ElementTree.Element, weights: Sequence[Buffer]
+) -> Mapping[str, Sequence[Buffer]]:
+    """`name.bin` and `name.xml`; `net` is the tree of the blob's xml, and `weights` are the bytes of its weights, in
+    order.
 
     Raises `DelegateInvalidCompatibility` if the graph reads other weights.
     """
-    try:
-        net = ElementTree.fromstring(bytes(blob.xml))
-    except ElementTree.ParseError as error:  # of names with prefixes, which only this parser minds
-        raise damaged(f"its xml cannot be read: {error}") from error
     layers = {layer.get("name"): layer for layer in net.iterfind("./layers/layer[@type='Parameter']")}
     pieces, end = [blob.bin], len(blob.bin)
     for index, (weight, content) in enumerate(zip(blob.weights, weights, strict=True)):
