@@ -23,7 +23,7 @@
         ├── NotSupported 0x10    InvalidArgument 0x12   InvalidType 0x13   OperatorMissing 0x14
         ├── KernelAlreadyRegistered 0x16
         ├── NotFound 0x20 ── BackendMissing             MemoryAllocationFailed 0x21   AccessFailed 0x22
-        ├── InvalidProgram 0x23  InvalidExternalData 0x24                      LimitExceeded 0x25
+        ├── InvalidProgram 0x23  UntrustedFile 0x23    InvalidExternalData 0x24   LimitExceeded 0x25
         └── DelegateInvalidCompatibility 0x30           DelegateInvalidHandle 0x32
 
 A message says what, where, why and what to do next; each class says what mostly helps.
@@ -71,6 +71,7 @@ __all__ = [
     "UnboundedDimension",
     "UnknownOption",
     "UnsupportedOperator",
+    "UntrustedFile",
     "VerificationError",
     "restated",
 ]
@@ -371,6 +372,15 @@ class InvalidProgram(RuntimeFault):
     """The bytes are not a valid `.pte`; the message names the offset or the field path.
 
     What to do: get the file again: it is damaged, cut off or not a `.pte`. Nothing in it was run.
+    """
+
+    code = 0x23
+
+
+class UntrustedFile(RuntimeFault):
+    """A file is not signed with a key that the caller trusts, or was changed since. (Code: that of InvalidProgram.)
+
+    What to do: get the file from whom you trust; `delegraph inspect` says who signed it. Nothing in it was run.
     """
 
     code = 0x23

@@ -20,7 +20,7 @@ from delegraph.errors import DelegraphError
 
 __all__ = ["command_parser", "main"]
 
-_COMMANDS: Final = ("lower", "quantize", "compare", "run", "inspect", "select", "codegen", "plugins", "new")
+_COMMANDS: Final = ("lower", "quantize", "compare", "run", "inspect", "sign", "select", "codegen", "plugins", "new")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

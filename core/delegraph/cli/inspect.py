@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from delegraph.cli import data_files, kernel_order
@@ -48,6 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
     from delegraph.cli.bundled import print_cases, suites_json
+    from delegraph.cli.integrity import summarize_seal, text
     from delegraph.cli.weights import is_weights, print_weights
     from delegraph.program.files.deserialize import deserialize_program
     from delegraph.runtime.data_loader import open_data_loader
@@ -98,11 +100,13 @@ def run(args: argparse.Namespace) -> int:
         kernels=kernels,
         backends=registry.names("backends"),
     )
+    seal = summarize_seal(source)
     if args.json:
         cases = {} if bundled is None else {"test_suites": suites_json(bundled)}
-        print(json.dumps({**summary.to_json(), **cases}, indent=2))
+        print(json.dumps({**summary.to_json(), "integrity": seal and asdict(seal), **cases}, indent=2))
         return 0
     _print(args.program if bundled is None else f"{args.program}, a bundled program", summary, kernels)
+    print(text(seal))
     if bundled is not None:
         print_cases(bundled)
     return 0

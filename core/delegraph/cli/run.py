@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from delegraph.cli import backend_options, data_files, kernel_order, numbers
+from delegraph.cli import backend_options, data_files, integrity, kernel_order, numbers
 
 if TYPE_CHECKING:
     from delegraph.cli.timing import Timing
@@ -72,6 +72,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     kernel_order.add_argument(parser)
     backend_options.add_argument(parser)
     data_files.add_argument(parser)
+    integrity.add_arguments(parser)
     parser.add_argument("--output", metavar="out.npz", help="write the outputs there, as output_0, output_1, ...")
     parser.add_argument(
         "--output-dir", metavar="DIR", help="write the outputs there, as output_0.npy, output_1.npy, ..."
@@ -98,6 +99,7 @@ def run(args: argparse.Namespace) -> int:
     if is_bundled(args.program):
         _refuse(args, ("inputs", "seed", "shape", "output", "output_dir", "trace"), "it brings its inputs")
         _refuse(args, ("json_file",), "--json prints how its cases went")
+        _refuse(args, ("integrity", "trusted_key"), "it is a test; they are for the program by itself")
         return verify(args, limits(args))
     _refuse(args, ("rtol", "atol"), "they are for the expected outputs of a .bpte")
     return _measure(args)
@@ -168,7 +170,13 @@ def _open(args: argparse.Namespace) -> Program:
     environment = Environment(
         kernels=kernel_order.kernel_order(args.kernels), limits=limits(args), check=args.check or None
     )
-    return Program.load(args.program, data_path=args.data, environment=environment)
+    return Program.load(
+        args.program,
+        data_path=args.data,
+        environment=environment,
+        integrity=args.integrity or "lazy",
+        trusted_keys=args.trusted_key,
+    )
 
 
 def _main_method(program: Program) -> str:

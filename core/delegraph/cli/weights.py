@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,14 +23,17 @@ def is_weights(path: str) -> bool:
 
 def print_weights(path: str, as_json: bool) -> None:
     """Print the content of the `.ptd`. Raises `InvalidExternalData` and `AccessFailed`."""
+    from delegraph.cli.integrity import summarize_seal, text
     from delegraph.program.flat_tensor import deserialize_flat_tensor
     from delegraph.runtime.data_loader import MmapDataLoader
 
-    weights = deserialize_flat_tensor(MmapDataLoader(path))
+    source = MmapDataLoader(path)
+    weights, seal = deserialize_flat_tensor(source), summarize_seal(source)
     if as_json:
-        print(json.dumps(_to_json(weights), indent=2))
+        print(json.dumps({**_to_json(weights), "integrity": seal and asdict(seal)}, indent=2))
     else:
         _print(path, weights)
+        print(text(seal))
 
 
 def _to_json(weights: FlatTensor) -> dict[str, Any]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from delegraph.program.files.deserialize import deserialize_program
     from delegraph.program.files.segment_source import SegmentSource
     from delegraph.program.files.serialize import SerializationConfig, serialize_program, write_program
+    from delegraph.program.files.signatures import sign_file
     from delegraph.program.flat_tensor import (
         ExternalData,
         FlatTensor,
@@ -51,6 +52,7 @@ __all__ = [
     "scalar_type",
     "serialize_flat_tensor",
     "serialize_program",
+    "sign_file",
     "target_device",
     "to_text",
     "verify_program",
@@ -68,6 +70,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.program.files.deserialize": ("deserialize_program",),
         "delegraph.program.files.segment_source": ("SegmentSource",),
         "delegraph.program.files.serialize": ("SerializationConfig", "serialize_program", "write_program"),
+        "delegraph.program.files.signatures": ("sign_file",),
         "delegraph.program.flat_tensor": (
             "ExternalData",
             "FlatTensor",

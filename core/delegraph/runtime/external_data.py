@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from delegraph.errors import InvalidExternalData
 from delegraph.interfaces.data_loader import DataLoader
+from delegraph.program.files.segment_source import SegmentSource
 from delegraph.program.schema import Program
 from delegraph.program.weights_origin import WeightMark, WeightsOrigin, origin_of
 from delegraph.runtime.data_loader import Source, open_data_loader
+from delegraph.runtime.integrity import Trust, naming_file, open_content
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
@@ -32,16 +34,22 @@ DataSources: TypeAlias = Source | Sequence[Source]
 
 
 class DataFile(NamedTuple):
-    """An opened `.ptd`, after its name in messages."""
+    """An opened `.ptd`, after its name in messages; `content` is what is read of it, checked."""
 
     name: str
     loader: DataLoader
+    content: SegmentSource
 
 
-def open_data_files(sources: DataSources, plugins: PluginRegistry | None = None) -> list[DataFile]:
-    """Open one source or several. Raises as `open_data_loader`."""
+def open_data_files(sources: DataSources, trust: Trust, plugins: PluginRegistry | None = None) -> list[DataFile]:
+    """Open one source or several. Raises as `open_data_loader` and `open_content`."""
     listed = sources if isinstance(sources, list | tuple) else (sources,)
-    return [DataFile(_name(source, i), open_data_loader(source, plugins)) for i, source in enumerate(listed)]
+    return [_opened(_name(source, i), open_data_loader(source, plugins), trust) for i, source in enumerate(listed)]
+
+
+def _opened(name: str, loader: DataLoader, trust: Trust) -> DataFile:
+    with naming_file(name):
+        return DataFile(name, loader, open_content(loader, trust, InvalidExternalData))
 
 
 def read_external_data(opened: Sequence[DataFile], program: Program) -> Mapping[str, ExternalData]:
@@ -50,9 +58,7 @@ def read_external_data(opened: Sequence[DataFile], program: Program) -> Mapping[
     Raises `InvalidExternalData` for a file that is damaged, or of a model that is neither the program's nor the same
     but for its external weights; and `AccessFailed`.
     """
-    from delegraph.program.flat_tensor import deserialize_flat_tensor
-
-    files = [(name, deserialize_flat_tensor(loader)) for name, loader in opened]
+    files = [(file.name, _read(file)) for file in opened]
     provider = {key: i for i, (_, file) in enumerate(files) for key in file.named_data}
     merged = {key: files[i][1].named_data[key] for key, i in provider.items()}
     origin = origin_of(program)
@@ -66,6 +72,13 @@ def read_external_data(opened: Sequence[DataFile], program: Program) -> Mapping[
             else:
                 _check_beside(name, file.origin, files[:position], provider)
     return merged
+
+
+def _read(file: DataFile) -> FlatTensor:
+    from delegraph.program.flat_tensor import deserialize_flat_tensor
+
+    with naming_file(file.name):
+        return deserialize_flat_tensor(file.content)
 
 
 def _name(source: Source, position: int) -> str:

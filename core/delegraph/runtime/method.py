@@ -39,6 +39,7 @@ class Method:
         self._targets: Targets | None = None
         self._has_run = False
         self._closed = False
+        self._files_checked = False
         self._torch = False
         """Whether the inputs that were set last have a torch tensor among them."""
 
@@ -59,8 +60,9 @@ class Method:
         the method uses the output's memory, else behind it; its content after an error is undefined.
 
         Raises `InvalidArgument` or `InvalidType` for inputs or `out` that do not fit, `InvalidState` while another
-        thread is executing this Method or where the caller has not set a buffer that has no planned memory, and
-        whatever fault an instruction meets, with its place.
+        thread is executing this Method or where the caller has not set a buffer that has no planned memory,
+        `InvalidProgram` or `InvalidExternalData` in the first run, for a file that is damaged where `integrity="lazy"`
+        did not look at it before, and whatever fault an instruction meets, with its place.
         """
         loaded = self._loaded
         own = loaded.own_outputs if clone_outputs is None else clone_outputs
@@ -116,6 +118,9 @@ class Method:
         if not loaded.inputs.are_set:
             text = "are not set; execute reads them during its call alone" if self._has_run else "were never set"
             raise InvalidState(f"method {self._name!r}: its inputs {text}")
+        if not self._files_checked:
+            self.program.check_files(self._name)
+            self._files_checked = True
         if loaded.caller_sets:
             require_set(self.state, self._name)
         if loaded.outputs.moves:

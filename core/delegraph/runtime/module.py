@@ -6,7 +6,7 @@ result = model(x, mask=m)          # NumPy arrays in, NumPy arrays out; torch te
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -21,6 +21,7 @@ from delegraph.runtime.data_loader import Source
 from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.tracing import EventTracer
 from delegraph.runtime.external_data import DataSources
+from delegraph.runtime.integrity import IntegrityMode
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program
@@ -35,6 +36,7 @@ from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
+    from delegraph.program.files.signatures import Key
     from delegraph.runtime.values.memory import CallersBuffers
 
     CallersMemory: TypeAlias = CallersBuffers | Mapping[str, CallersBuffers]
@@ -57,6 +59,8 @@ def load(
     outputs: OutputMode = "copy",
     memory: CallersMemory | None = None,
     check: bool | None = None,
+    integrity: IntegrityMode = "lazy",
+    trusted_keys: Iterable[Key] | None = None,
 ) -> Module:
     """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
 
@@ -82,12 +86,16 @@ def load(
         buffers by method, `{"decode": {1: sram}}`. Memories that it does not name, and other sessions, are allocated.
     check: watch what kernels and delegates do to their arguments: one that leaves an output as it was, or changes an
         input, raises `Internal` that names it. It costs time; None: as the environment variable DELEGRAPH_CHECK says.
+    integrity: `"full"`, `"lazy"` or `"none"`, when the checksums of the files are checked: see `Program.load`.
+    trusted_keys: public Ed25519 keys, one of which must have signed each file: see `Program.load`.
 
     Raises `InvalidArgument` for an option that there is not or a backend that the program does not have, and what
     `Program.load` and `Program.load_method` raise.
     """
     environment = Environment.of(kernels, backends, plugins, prefer, platform, limits, check)
-    program = Program.load(path_or_bytes, data_path=data_path, environment=environment)
+    program = Program.load(
+        path_or_bytes, data_path=data_path, environment=environment, integrity=integrity, trusted_keys=trusted_keys
+    )
     _require_backends(program, backends or {})
     return Module(
         program,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property, partial
 from threading import Lock
@@ -16,13 +16,15 @@ from delegraph.program import schema
 from delegraph.program.contract import contracts_of
 from delegraph.program.files.atomic_file import write_atomically
 from delegraph.program.files.byte_order import refuse_big_endian
+from delegraph.program.files.checked_source import CheckedSource
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.program.shared_state import shared_buffers_of
 from delegraph.program.walk import delegates
 from delegraph.runtime.data_loader import Source, open_data_loader
 from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.tracing import DebugLevel, EventTracer
-from delegraph.runtime.external_data import DataSources, open_data_files, read_external_data
+from delegraph.runtime.external_data import DataFile, DataSources, open_data_files, read_external_data
+from delegraph.runtime.integrity import UNSIGNED, IntegrityMode, Trust, data_of, naming_file, open_content
 from delegraph.runtime.loading import Choices, load_plan
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
@@ -36,6 +38,7 @@ from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
+    from delegraph.program.files.signatures import Key
     from delegraph.program.flat_tensor import ExternalData
 
 
@@ -60,8 +63,12 @@ class Program:
         external_data: Mapping[str, ExternalData] | None = None,
         event_tracer: EventTracer | None = None,
         loaders: Sequence[DataLoader] = (),
+        trust: Trust = UNSIGNED,
+        files: Sequence[DataFile] = (),
     ) -> None:
         self.records = records
+        self._trust = trust
+        self._files = tuple(files)  # of these, those of which some bytes may have to be checked
         self._loaders = tuple(loaders)  # of the .pte, then of its .ptd files; none for records
         self._tracer = event_tracer
         self.environment = environment or Environment()
@@ -85,25 +92,43 @@ class Program:
         data_path: DataSources | None = None,
         environment: Environment | None = None,
         event_tracer: EventTracer | None = None,
+        integrity: IntegrityMode = "lazy",
+        trusted_keys: Iterable[Key] | None = None,
     ) -> Program:
         """Read a program from `source`; its external weights from `data_path`, a `.ptd` or several, the last one first.
 
         Records may be given in place of bytes. `event_tracer` is for all methods that are loaded without one of their
         own; `write_etdump_result_to_file` writes its events.
+        `integrity` says when the checksums that the files have are checked: `"full"` all of them now, `"lazy"` what is
+        read now, and large data in a mapped file or a buffer before the first run, `"none"` never. With `trusted_keys`,
+        public Ed25519 keys (paths of PEM files, their bytes, or 32 bytes), each file is checked now, and must be signed
+        with one of them; a file that is replaced in place afterwards is not checked again, so give bytes where others
+        can write to it.
 
-        Raises `AccessFailed`, `InvalidProgram` or `InvalidExternalData`; `NotSupported` on a big-endian machine.
+        Raises `AccessFailed`, `InvalidProgram`, `InvalidExternalData`, `UntrustedFile`, `InvalidArgument` for keys that
+        are none, or `NotSupported` for keys without `cryptography` and on a big-endian machine.
         """
         refuse_big_endian()
         plugins = None if environment is None else environment.plugins
-        loaders, records = _read_program(source, plugins)
+        trust = Trust.of(integrity, trusted_keys)
+        opened = None if isinstance(source, schema.Program) else _open_program(source, plugins, trust)
+        records = _records(source, opened, trust)
         if isinstance(source, schema.Program) and verification is Verification.InternalConsistency:
             from delegraph.program.checks.verify import verify_program
 
             verify_program(source)
-        files = [] if data_path is None else open_data_files(data_path, plugins)
+        files = [] if data_path is None else open_data_files(data_path, trust, plugins)
         external = read_external_data(files, records) if files else None
-        loaders += [file.loader for file in files] if loaders else []
-        return cls(records, environment=environment, external_data=external, event_tracer=event_tracer, loaders=loaders)
+        opened_all = [*([] if opened is None else [opened]), *files]
+        return cls(
+            records,
+            environment=environment,
+            external_data=external,
+            event_tracer=event_tracer,
+            loaders=[] if opened is None else [file.loader for file in opened_all],
+            trust=trust,
+            files=[file for file in opened_all if isinstance(file.content, CheckedSource)],
+        )
 
     @property
     def method_names(self) -> set[str]:
@@ -220,6 +245,20 @@ class Program:
         if kept and debug_buffer_path is not None:
             write_atomically(debug_buffer_path, [debug_buffer])
 
+    def check_files(self, method_name: str) -> None:
+        """Check the data that a method uses, where that has not been done; a Method does it before its first run.
+
+        Pages that are read for it are let go of again. Raises `InvalidProgram` or `InvalidExternalData` for damage.
+        Nothing is checked with `integrity="none"`.
+        """
+        for name, loader, content in self._files:
+            if not isinstance(content, CheckedSource) or content.is_checked:
+                continue
+            with naming_file(name):
+                for data in data_of(self.plan(method_name), self.records, self.external_data or {}):
+                    if content.check(data):
+                        loader.release(data)
+
     def release(self, data: Buffer) -> None:
         """Let go of the memory behind a buffer of the file that nobody reads soon: see `DataLoader.release`."""
         if self._loaders:
@@ -241,7 +280,7 @@ class Program:
         ]
         if mine:
             raise InvalidState(f"this Program cannot be sent to another process: it {', '.join(mine)}; load it there")
-        return _load_again, (self._loaders, self.environment)
+        return _load_again, (self._loaders, self.environment, self._trust)
 
     def __repr__(self) -> str:
         return f"Program({', '.join(map(printable, sorted(self._plans)))})"
@@ -251,25 +290,35 @@ class Program:
         return self.records._repr_html_()
 
 
-def _read_program(
-    source: Source | schema.Program, plugins: PluginRegistry | None
-) -> tuple[list[DataLoader], schema.Program]:
-    if isinstance(source, schema.Program):
-        return [], source
+def _open_program(source: Source, plugins: PluginRegistry | None, trust: Trust) -> DataFile:
+    loader = open_data_loader(source, plugins)
+    name = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
+    with naming_file(name):
+        return DataFile(name, loader, open_content(loader, trust, InvalidProgram))
+
+
+def _records(source: Source | schema.Program, opened: DataFile | None, trust: Trust) -> schema.Program:
+    """The program in the file that was opened; records that were given are their own."""
+    if opened is None:
+        assert isinstance(source, schema.Program)
+        if trust.keys is not None:
+            raise InvalidArgument("trusted_keys are given for records, which nobody can sign; load the file")
+        return source
     from delegraph.program.files.deserialize import deserialize_program
 
-    loader = open_data_loader(source, plugins)
-    try:
-        return [loader], deserialize_program(loader)
-    except InvalidProgram as error:
-        if isinstance(source, (str, os.PathLike)):
-            raise InvalidProgram(f"{os.fspath(source)}: {error}") from error
-        raise
+    with naming_file(opened.name):
+        return deserialize_program(opened.content)
 
 
-def _load_again(loaders: Sequence[DataLoader], environment: Environment) -> Program:
+def _load_again(loaders: Sequence[DataLoader], environment: Environment, trust: Trust) -> Program:
     program, *data = loaders
-    return Program.load(program, data_path=data or None, environment=environment)
+    return Program.load(
+        program,
+        data_path=data or None,
+        environment=environment,
+        integrity=trust.integrity,
+        trusted_keys=trust.keys,
+    )
 
 
 def _merged(records: schema.Program, external: Mapping[str, ExternalData] | None) -> dict[str, Buffer]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from delegraph.runtime.data_loader import Source
 from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.tracing import DebugLevel, EventTracer
 from delegraph.runtime.external_data import DataSources
+from delegraph.runtime.integrity import IntegrityMode
 from delegraph.runtime.program import Program, Verification
 from delegraph.runtime.resolution.backends import BackendRegistry
 from delegraph.runtime.resolution.environment import Environment
@@ -22,6 +23,7 @@ from delegraph.runtime.resolution.kernels import KernelOrder, KernelRegistry
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
+    from delegraph.program.files.signatures import Key
 
 
 class OperatorRegistry:
@@ -81,18 +83,26 @@ class Runtime:
         data_path: DataSources | None = None,
         enable_etdump: bool = False,
         debug_buffer_size: int = 0,
+        integrity: IntegrityMode = "lazy",
+        trusted_keys: Iterable[Key] | None = None,
     ) -> Program:
         """Load a program from bytes, a path (mapped), a binary file object or a `DataLoader`.
 
         `data_path` is the `.ptd` with the program's external weights, if it has any, or several: where two have the
         same key, the later one counts. With `enable_etdump` its methods are traced, for
         `Program.write_etdump_result_to_file`: times, and with a `debug_buffer_size` in bytes, what the instructions
-        write as well. Raises `AccessFailed`, `InvalidProgram`, `InvalidExternalData`, or `InvalidArgument` for a
-        debug buffer without an ETDump.
+        write as well. `integrity` and `trusted_keys` are those of `Program.load`. Raises as that does, and
+        `InvalidArgument` for a debug buffer without an ETDump.
         """
         tracer = _etdump_tracer(enable_etdump, debug_buffer_size, self.environment.platform)
         return Program.load(
-            data, verification=verification, data_path=data_path, environment=self.environment, event_tracer=tracer
+            data,
+            verification=verification,
+            data_path=data_path,
+            environment=self.environment,
+            event_tracer=tracer,
+            integrity=integrity,
+            trusted_keys=trusted_keys,
         )
 
 

@@ -18,6 +18,7 @@ from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidState,
 from delegraph.program.dtypes import numpy_dtype, scalar_type
 from delegraph.runtime.data_loader import open_data_loader
 from delegraph.runtime.execution.exclusive import Exclusive
+from delegraph.runtime.integrity import Trust, open_content
 from delegraph.runtime.values.tensors import as_array
 from delegraph.runtime.values.values import Array, byte_strides
 
@@ -137,16 +138,20 @@ class State(Mapping[str, NDArray[Any]]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write their current contents to a `.ptd`, each under its name: whole or not at all. Raises `OSError`."""
-        from delegraph.program.flat_tensor import FlatTensor, write_flat_tensor
+        from delegraph.program.files.atomic_file import write_atomically
+        from delegraph.program.files.seal import sealed
+        from delegraph.program.flat_tensor import FlatTensor, flat_tensor_pieces
 
         entries = {name: _written(array) for name, array in self.copy().items()}
-        write_flat_tensor(FlatTensor(MappingProxyType(entries)), path)
+        write_atomically(path, sealed(flat_tensor_pieces(FlatTensor(MappingProxyType(entries)))))
 
     def load(self, path: str | os.PathLike[str] | Buffer) -> None:
-        """Restore a file that `save` wrote. Raises `InvalidExternalData` for a file that is none, and as `restore`."""
+        """Restore a file that `save` wrote. Raises `InvalidExternalData` for a file that is none or damaged, and as
+        `restore`."""
         from delegraph.program.flat_tensor import deserialize_flat_tensor
 
-        named = deserialize_flat_tensor(open_data_loader(path)).named_data
+        content = open_content(open_data_loader(path), Trust("full"), InvalidExternalData)
+        named = deserialize_flat_tensor(content).named_data
         self.restore({name: _read(name, entry) for name, entry in named.items()})
 
     def __repr__(self) -> str:

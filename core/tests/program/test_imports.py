@@ -55,6 +55,7 @@ def test_public_names_are_pinned() -> None:
         "scalar_type",
         "serialize_flat_tensor",
         "serialize_program",
+        "sign_file",
         "target_device",
         "to_text",
         "verify_program",

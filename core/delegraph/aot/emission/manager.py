@@ -20,7 +20,8 @@ from delegraph.aot.emission.memory import MemoryReport
 from delegraph.aot.etrecord.record import ETRecord
 from delegraph.errors import ETRecordError, LoweringError
 from delegraph.program.files.atomic_file import write_together
-from delegraph.program.files.serialize import program_pieces, serialize_program
+from delegraph.program.files.seal import sealed
+from delegraph.program.files.serialize import program_pieces
 from delegraph.program.flat_tensor import FlatTensor, flat_tensor_pieces
 from delegraph.program.raw_tables import read_tables
 from delegraph.program.schema import Buffer, Program
@@ -96,8 +97,8 @@ class ExecutorchProgramManager:
 
     @cached_property
     def buffer(self) -> bytes:
-        """The bytes of the `.pte`."""
-        return serialize_program(self.executorch_program, self.config.serialization)
+        """The bytes of the `.pte`, sealed."""
+        return b"".join(sealed(program_pieces(self.executorch_program, self.config.serialization)))
 
     def dump_executorch_program(self, verbose: bool = False, out: TextIO | None = None) -> None:
         """Print the program to `out` (None: standard output); every field of every table of its file if `verbose`."""
@@ -114,7 +115,7 @@ class ExecutorchProgramManager:
         The `.ptd` files get their names first. Who reads in that moment gets the old model, the new one or an error
         (`runtime/external_data.py`), never a mix. Raises `OSError`.
         """
-        program = (path, program_pieces(self.executorch_program, self.config.serialization))
+        program = (path, sealed(program_pieces(self.executorch_program, self.config.serialization)))
         write_together([*self._data_files(os.path.dirname(os.path.abspath(path))), program])
 
     def write_tensor_data_to_file(self, outdir: str | os.PathLike[str]) -> None:
@@ -126,7 +127,7 @@ class ExecutorchProgramManager:
         return [
             (
                 os.path.join(folder, name.removesuffix(".ptd") + ".ptd"),
-                flat_tensor_pieces(data, self.config.segment_alignment),
+                sealed(flat_tensor_pieces(data, self.config.segment_alignment)),
             )
             for name, data in self.tensor_data.items()
         ]
