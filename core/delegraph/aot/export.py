@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, Final, TypeAlias
 
 import torch
-from torch.export import Dim, ExportedProgram
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.export_checks import (
@@ -16,8 +16,10 @@ from delegraph.aot.export_checks import (
     check_dynamic_shapes,
     check_model,
     check_names,
-    why_export_failed,
 )
+from delegraph.aot.export_dims import Examples, dim_names, free_examples
+from delegraph.aot.export_errors import quiet_torch, user_line, why_export_failed
+from delegraph.aot.graph.lifted import with_own_tensors
 from delegraph.errors import LoweringError
 
 __all__ = ["DIM_NAMES", "DynamicShapes", "ExportRequest", "Model", "export_method", "export_requests", "only_program"]
@@ -103,23 +105,31 @@ def _request(method: str, model: object, args: Any, kwargs: Any, dynamic_shapes:
 
 
 def export_method(method: str, request: ExportRequest) -> ExportedProgram:
-    """The program of one method. Raises `LoweringError` if torch.export fails (chained)."""
+    """The program of one method. An example of size 1 on a dynamic dim is repeated, for torch.export would fix that.
+
+    Raises `LoweringError` if torch.export fails (chained).
+    """
     if isinstance(request.model, ExportedProgram):
         return request.model
-    args, kwargs, shapes = request.args or (), dict(request.kwargs or {}), request.dynamic_shapes
+    model, shapes = request.model, request.dynamic_shapes
+    examples = free_examples(model, Examples(request.args or (), dict(request.kwargs or {})), shapes)
     try:
-        program = torch.export.export(
-            request.model, args, kwargs, dynamic_shapes=dict(shapes) if isinstance(shapes, Mapping) else shapes
-        )
+        with quiet_torch():
+            program = torch.export.export(
+                model,
+                examples.args,
+                dict(examples.kwargs),
+                dynamic_shapes=dict(shapes) if isinstance(shapes, Mapping) else shapes,
+            )
     except Exception as cause:  # torch.export raises whatever tracing the user's code raises
-        why = why_export_failed(request.model, args, kwargs, cause)
-        raise LoweringError(f"torch.export of method {method!r} failed: {why}") from cause
-    if isinstance(shapes, (Mapping, tuple, list)):
-        _name_dims(program, pytree.tree_leaves((args, kwargs)), _named_dims(request.model, args, kwargs, shapes))
+        why = why_export_failed(model, examples.args, examples.kwargs, cause)
+        if examples.resized:
+            places = ", ".join(examples.resized)
+            why += f"\n  an example of size 1 on a dynamic dim was made longer for exporting: {places}"
+        raise LoweringError(f"torch.export of method {method!r} failed: {why}", location=user_line(cause)) from cause
+    program = with_own_tensors(program, model)
+    _name_dims(program, pytree.tree_leaves((examples.args, examples.kwargs)), dim_names(model, examples, shapes))
     return program
-
-
-# ---- the names of dynamic dims ---------------------------------------------------------------------
 
 
 def _name_dims(program: ExportedProgram, examples: Sequence[object], names: Mapping[int, dict[int, str]]) -> None:
@@ -128,29 +138,3 @@ def _name_dims(program: ExportedProgram, examples: Sequence[object], names: Mapp
     for name, example in zip(program.graph_signature.user_inputs, examples, strict=True):
         if id(example) in names and name in placeholders:
             placeholders[name].meta[DIM_NAMES] = names[id(example)]
-
-
-def _named_dims(
-    model: torch.nn.Module,
-    args: Sequence[object],
-    kwargs: Mapping[str, object],
-    shapes: Mapping[str, object] | Sequence[object],
-) -> dict[int, dict[int, str]]:
-    """The names of the dims of each example tensor, by its identity."""
-    arguments = signature(model.forward).bind(*args, **kwargs).arguments
-    by_argument = shapes if isinstance(shapes, Mapping) else dict(zip(arguments, shapes, strict=False))
-    return dict(_named_below(arguments, by_argument))
-
-
-def _named_below(example: object, shapes: object) -> Iterator[tuple[int, dict[int, str]]]:
-    """`shapes` has the structure of `example`, with a mapping or sequence of dims where that has a tensor."""
-    if isinstance(example, torch.Tensor):
-        by_place = shapes if isinstance(shapes, (tuple, list)) else ()
-        dims = shapes.items() if isinstance(shapes, Mapping) else enumerate(by_place)
-        yield id(example), {position: dim.__name__ for position, dim in dims if isinstance(dim, Dim)}
-    elif isinstance(shapes, Mapping) and isinstance(example, Mapping):
-        for key in shapes.keys() & example.keys():
-            yield from _named_below(example[key], shapes[key])
-    elif isinstance(shapes, (tuple, list)) and isinstance(example, (tuple, list)):
-        for inner, below in zip(example, shapes, strict=False):
-            yield from _named_below(inner, below)

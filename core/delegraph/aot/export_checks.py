@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
 from inspect import Parameter, signature
 
 import torch
@@ -18,7 +17,6 @@ __all__ = [
     "check_mode",
     "check_model",
     "check_names",
-    "why_export_failed",
 ]
 
 
@@ -94,26 +92,6 @@ def check_dynamic_shapes(method: str, model: torch.nn.Module, shapes: object) ->
             f"method {method!r}: dynamic_shapes has {unknown}, and the arguments are {', '.join(names) or 'none'}; it"
             f" goes by argument, then by dim: {example}"
         )
-
-
-# ---- when that failed -----------------------------------------------------------------------------------------------
-
-
-def why_export_failed(
-    model: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object], cause: Exception
-) -> str:
-    """torch.export's message, or a plainer reason: a copy of the model is run to see whether it fails by itself."""
-    try:
-        with torch.no_grad():
-            deepcopy(model)(*args, **kwargs)
-    except Exception as error:  # whatever the user's code raises
-        return f"the model itself fails on the example arguments, without torch.export: {type(error).__name__}: {error}"
-    if type(cause).__name__ == "GuardOnDataDependentSymNode":
-        return (
-            "the way through the model depends on values that it computes; write such a branch with torch.cond, or both"
-            f" sides of it with torch.where. What torch.export says: {cause}"
-        )
-    return str(cause)
 
 
 # ---- behind it ------------------------------------------------------------------------------------------------------
