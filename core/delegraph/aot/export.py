@@ -14,8 +14,10 @@ from torch.utils import _pytree as pytree
 from delegraph.aot.export_checks import (
     check_arguments,
     check_dynamic_shapes,
+    check_fitting,
     check_model,
     check_names,
+    check_tuple,
 )
 from delegraph.aot.export_dims import Examples, dim_names, free_examples
 from delegraph.aot.export_errors import quiet_torch, user_line, why_export_failed
@@ -51,9 +53,9 @@ def export_requests(
 ) -> dict[str, ExportRequest]:
     """The requests for exporting, by method; a single model is the method `forward`.
 
-    With several methods `args`, `kwargs` and `dynamic_shapes` are mappings by method name; one of them may be what
-    `quantize` made of a single model. Raises `LoweringError` where arguments are missing, left over, or not what they
-    have to be.
+    With several methods `args`, `kwargs` and `dynamic_shapes` are mappings by method name, with one they may be; a
+    model may be what `quantize` made of a single one. Example arguments of a program are not used, but have to fit it.
+    Raises `LoweringError` where arguments are missing, left over, or not what they have to be.
     """
     if not isinstance(model, Mapping):
         return {"forward": _request("forward", model, args, kwargs, dynamic_shapes)}
@@ -65,6 +67,8 @@ def export_requests(
         if not isinstance(method_model, ExportedProgram):
             check_model(method, method_model)
     by_method: dict[str, object] = {"args": args, "kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
+    if len(model) == 1:
+        by_method = {name: _of_only_method(value, next(iter(model))) for name, value in by_method.items()}
     for name, value in by_method.items():
         if value is not None and (not isinstance(value, Mapping) or not set(value) <= set(model)):
             raise LoweringError(f"{name} must be a mapping by method name; the methods are {', '.join(sorted(model))}")
@@ -76,6 +80,11 @@ def export_requests(
     }
 
 
+def _of_only_method(value: object, method: str) -> object:
+    """`value` by method name; what is not that already belongs to the one method."""
+    return value if value is None or (isinstance(value, Mapping) and set(value) <= {method}) else {method: value}
+
+
 def only_program(model: Any) -> Any:
     """A mapping of one program, as `quantize` gives it, is that program."""
     return next(iter(model.values())) if isinstance(model, Mapping) and len(model) == 1 else model
@@ -83,10 +92,10 @@ def only_program(model: Any) -> Any:
 
 def _request(method: str, model: object, args: Any, kwargs: Any, dynamic_shapes: Any) -> ExportRequest:
     if isinstance(model, ExportedProgram):
-        if args is not None or kwargs or dynamic_shapes is not None:
-            raise LoweringError(
-                f"method {method!r} is exported already: example arguments and dynamic shapes belong to torch.export"
-            )
+        if dynamic_shapes is not None:
+            raise LoweringError(f"method {method!r} is exported already: dynamic shapes belong to torch.export")
+        if args is not None or kwargs:
+            check_fitting(method, model, args, dict(kwargs or {}))
         return ExportRequest(model)
     check_model(method, model)
     assert isinstance(model, torch.nn.Module)
@@ -95,10 +104,7 @@ def _request(method: str, model: object, args: Any, kwargs: Any, dynamic_shapes:
         raise LoweringError(
             f"method {method!r}: an nn.Module needs example arguments to be exported: lower(model, ({taken},))"
         )
-    if args is not None and not isinstance(args, (tuple, list)):
-        raise LoweringError(
-            f"method {method!r}: example arguments are a tuple, not {type(args).__name__}; for one argument write (x,)"
-        )
+    check_tuple(method, args)
     check_arguments(method, model, tuple(args or ()), dict(kwargs or {}))
     check_dynamic_shapes(method, model, dynamic_shapes)
     return ExportRequest(model, tuple(args or ()), dict(kwargs or {}), dynamic_shapes)
