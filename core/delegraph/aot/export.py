@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, Final, TypeAlias
 
 import torch
-from torch.export import Dim, ExportedProgram
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.export_checks import (
     check_arguments,
     check_dynamic_shapes,
+    check_fitting,
     check_model,
     check_names,
-    why_export_failed,
+    check_tuple,
 )
+from delegraph.aot.export_dims import Examples, dim_names, free_examples
+from delegraph.aot.export_errors import quiet_torch, user_line, why_export_failed
+from delegraph.aot.graph.lifted import with_own_tensors
 from delegraph.errors import LoweringError
 
 __all__ = ["DIM_NAMES", "DynamicShapes", "ExportRequest", "Model", "export_method", "export_requests", "only_program"]
@@ -49,9 +53,9 @@ def export_requests(
 ) -> dict[str, ExportRequest]:
     """The requests for exporting, by method; a single model is the method `forward`.
 
-    With several methods `args`, `kwargs` and `dynamic_shapes` are mappings by method name; one of them may be what
-    `quantize` made of a single model. Raises `LoweringError` where arguments are missing, left over, or not what they
-    have to be.
+    With several methods `args`, `kwargs` and `dynamic_shapes` are mappings by method name, with one they may be; a
+    model may be what `quantize` made of a single one. Example arguments of a program are not used, but have to fit it.
+    Raises `LoweringError` where arguments are missing, left over, or not what they have to be.
     """
     if not isinstance(model, Mapping):
         return {"forward": _request("forward", model, args, kwargs, dynamic_shapes)}
@@ -63,6 +67,8 @@ def export_requests(
         if not isinstance(method_model, ExportedProgram):
             check_model(method, method_model)
     by_method: dict[str, object] = {"args": args, "kwargs": kwargs, "dynamic_shapes": dynamic_shapes}
+    if len(model) == 1:
+        by_method = {name: _of_only_method(value, next(iter(model))) for name, value in by_method.items()}
     for name, value in by_method.items():
         if value is not None and (not isinstance(value, Mapping) or not set(value) <= set(model)):
             raise LoweringError(f"{name} must be a mapping by method name; the methods are {', '.join(sorted(model))}")
@@ -74,6 +80,11 @@ def export_requests(
     }
 
 
+def _of_only_method(value: object, method: str) -> object:
+    """`value` by method name; what is not that already belongs to the one method."""
+    return value if value is None or (isinstance(value, Mapping) and set(value) <= {method}) else {method: value}
+
+
 def only_program(model: Any) -> Any:
     """A mapping of one program, as `quantize` gives it, is that program."""
     return next(iter(model.values())) if isinstance(model, Mapping) and len(model) == 1 else model
@@ -81,10 +92,10 @@ def only_program(model: Any) -> Any:
 
 def _request(method: str, model: object, args: Any, kwargs: Any, dynamic_shapes: Any) -> ExportRequest:
     if isinstance(model, ExportedProgram):
-        if args is not None or kwargs or dynamic_shapes is not None:
-            raise LoweringError(
-                f"method {method!r} is exported already: example arguments and dynamic shapes belong to torch.export"
-            )
+        if dynamic_shapes is not None:
+            raise LoweringError(f"method {method!r} is exported already: dynamic shapes belong to torch.export")
+        if args is not None or kwargs:
+            check_fitting(method, model, args, dict(kwargs or {}))
         return ExportRequest(model)
     check_model(method, model)
     assert isinstance(model, torch.nn.Module)
@@ -93,33 +104,38 @@ def _request(method: str, model: object, args: Any, kwargs: Any, dynamic_shapes:
         raise LoweringError(
             f"method {method!r}: an nn.Module needs example arguments to be exported: lower(model, ({taken},))"
         )
-    if args is not None and not isinstance(args, (tuple, list)):
-        raise LoweringError(
-            f"method {method!r}: example arguments are a tuple, not {type(args).__name__}; for one argument write (x,)"
-        )
+    check_tuple(method, args)
     check_arguments(method, model, tuple(args or ()), dict(kwargs or {}))
     check_dynamic_shapes(method, model, dynamic_shapes)
     return ExportRequest(model, tuple(args or ()), dict(kwargs or {}), dynamic_shapes)
 
 
 def export_method(method: str, request: ExportRequest) -> ExportedProgram:
-    """The program of one method. Raises `LoweringError` if torch.export fails (chained)."""
+    """The program of one method. An example of size 1 on a dynamic dim is repeated, for torch.export would fix that.
+
+    Raises `LoweringError` if torch.export fails (chained).
+    """
     if isinstance(request.model, ExportedProgram):
         return request.model
-    args, kwargs, shapes = request.args or (), dict(request.kwargs or {}), request.dynamic_shapes
+    model, shapes = request.model, request.dynamic_shapes
+    examples = free_examples(model, Examples(request.args or (), dict(request.kwargs or {})), shapes)
     try:
-        program = torch.export.export(
-            request.model, args, kwargs, dynamic_shapes=dict(shapes) if isinstance(shapes, Mapping) else shapes
-        )
+        with quiet_torch():
+            program = torch.export.export(
+                model,
+                examples.args,
+                dict(examples.kwargs),
+                dynamic_shapes=dict(shapes) if isinstance(shapes, Mapping) else shapes,
+            )
     except Exception as cause:  # torch.export raises whatever tracing the user's code raises
-        why = why_export_failed(request.model, args, kwargs, cause)
-        raise LoweringError(f"torch.export of method {method!r} failed: {why}") from cause
-    if isinstance(shapes, (Mapping, tuple, list)):
-        _name_dims(program, pytree.tree_leaves((args, kwargs)), _named_dims(request.model, args, kwargs, shapes))
+        why = why_export_failed(model, examples.args, examples.kwargs, cause)
+        if examples.resized:
+            places = ", ".join(examples.resized)
+            why += f"\n  an example of size 1 on a dynamic dim was made longer for exporting: {places}"
+        raise LoweringError(f"torch.export of method {method!r} failed: {why}", location=user_line(cause)) from cause
+    program = with_own_tensors(program, model)
+    _name_dims(program, pytree.tree_leaves((examples.args, examples.kwargs)), dim_names(model, examples, shapes))
     return program
-
-
-# ---- the names of dynamic dims ---------------------------------------------------------------------
 
 
 def _name_dims(program: ExportedProgram, examples: Sequence[object], names: Mapping[int, dict[int, str]]) -> None:
@@ -128,29 +144,3 @@ def _name_dims(program: ExportedProgram, examples: Sequence[object], names: Mapp
     for name, example in zip(program.graph_signature.user_inputs, examples, strict=True):
         if id(example) in names and name in placeholders:
             placeholders[name].meta[DIM_NAMES] = names[id(example)]
-
-
-def _named_dims(
-    model: torch.nn.Module,
-    args: Sequence[object],
-    kwargs: Mapping[str, object],
-    shapes: Mapping[str, object] | Sequence[object],
-) -> dict[int, dict[int, str]]:
-    """The names of the dims of each example tensor, by its identity."""
-    arguments = signature(model.forward).bind(*args, **kwargs).arguments
-    by_argument = shapes if isinstance(shapes, Mapping) else dict(zip(arguments, shapes, strict=False))
-    return dict(_named_below(arguments, by_argument))
-
-
-def _named_below(example: object, shapes: object) -> Iterator[tuple[int, dict[int, str]]]:
-    """`shapes` has the structure of `example`, with a mapping or sequence of dims where that has a tensor."""
-    if isinstance(example, torch.Tensor):
-        by_place = shapes if isinstance(shapes, (tuple, list)) else ()
-        dims = shapes.items() if isinstance(shapes, Mapping) else enumerate(by_place)
-        yield id(example), {position: dim.__name__ for position, dim in dims if isinstance(dim, Dim)}
-    elif isinstance(shapes, Mapping) and isinstance(example, Mapping):
-        for key in shapes.keys() & example.keys():
-            yield from _named_below(example[key], shapes[key])
-    elif isinstance(shapes, (tuple, list)) and isinstance(example, (tuple, list)):
-        for inner, below in zip(example, shapes, strict=False):
-            yield from _named_below(inner, below)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
 from inspect import Parameter, signature
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
+from torch.utils import _pytree as pytree
 
 from delegraph.errors import LoweringError
 
 __all__ = [
     "check_arguments",
     "check_dynamic_shapes",
+    "check_fitting",
     "check_mode",
     "check_model",
     "check_names",
-    "why_export_failed",
+    "check_tuple",
 ]
 
 
@@ -52,6 +54,14 @@ def _told(model: object) -> str:
     if isinstance(model, torch.Tensor):
         return f"{name}; a state dict is loaded into a model first: model.load_state_dict(…)"
     return f"{name}; write it as the forward of an nn.Module" if callable(model) else name
+
+
+def check_tuple(method: str, args: object) -> None:
+    """Raises `LoweringError` for example arguments that are no sequence."""
+    if args is not None and not isinstance(args, (tuple, list)):
+        raise LoweringError(
+            f"method {method!r}: example arguments are a tuple, not {type(args).__name__}; for one argument write (x,)"
+        )
 
 
 def check_arguments(
@@ -96,24 +106,47 @@ def check_dynamic_shapes(method: str, model: torch.nn.Module, shapes: object) ->
         )
 
 
-# ---- when that failed -----------------------------------------------------------------------------------------------
-
-
-def why_export_failed(
-    model: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object], cause: Exception
-) -> str:
-    """torch.export's message, or a plainer reason: a copy of the model is run to see whether it fails by itself."""
-    try:
-        with torch.no_grad():
-            deepcopy(model)(*args, **kwargs)
-    except Exception as error:  # whatever the user's code raises
-        return f"the model itself fails on the example arguments, without torch.export: {type(error).__name__}: {error}"
-    if type(cause).__name__ == "GuardOnDataDependentSymNode":
-        return (
-            "the way through the model depends on values that it computes; write such a branch with torch.cond, or both"
-            f" sides of it with torch.where. What torch.export says: {cause}"
+def check_fitting(method: str, program: ExportedProgram, args: Any, kwargs: Mapping[str, object]) -> None:
+    """Raises `LoweringError` for example arguments that a program, exported already, does not take."""
+    check_tuple(method, args)
+    named = program.call_spec.in_spec.child(1).context if program.call_spec.in_spec is not None else ()
+    in_order = {name: kwargs[name] for name in named} if set(named) == set(kwargs) else kwargs
+    examples = pytree.tree_leaves((tuple(args or ()), in_order))
+    values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
+    inputs = [values.get(name, name) for name in program.graph_signature.user_inputs]
+    fits = len(examples) == len(inputs) and all(
+        _fits(example, value, program.range_constraints) for example, value in zip(examples, inputs, strict=True)
+    )
+    if not fits:
+        raise LoweringError(
+            f"method {method!r} is exported already, and takes ({', '.join(map(_shown, inputs))}); the example"
+            f" arguments are ({', '.join(map(_shown, examples))}). Leave them out, or export or quantize the model with"
+            " examples like these, and the dims that vary in dynamic_shapes"
         )
-    return str(cause)
+
+
+def _fits(example: object, value: object, ranges: Mapping[Any, Any]) -> bool:
+    """Whether `example` can be an input whose value, with symbols for the dims that vary, is `value`."""
+    if isinstance(value, torch.Tensor):
+        return (
+            isinstance(example, torch.Tensor)
+            and example.dtype == value.dtype
+            and example.dim() == value.dim()
+            and all(_fits(size, expected, ranges) for size, expected in zip(example.shape, value.shape, strict=True))
+        )
+    if isinstance(value, torch.SymInt):
+        allowed = ranges.get(value.node.expr)
+        return isinstance(example, int) and (allowed is None or int(example) in allowed)
+    if isinstance(value, (torch.SymFloat, torch.SymBool)):
+        return isinstance(example, (int, float))
+    return bool(example == value)
+
+
+def _shown(value: object) -> str:
+    """`float32[2, 3]`; a dim that varies by its symbol."""
+    if not isinstance(value, torch.Tensor):
+        return str(value)
+    return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
 
 
 # ---- behind it ------------------------------------------------------------------------------------------------------

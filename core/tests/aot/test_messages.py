@@ -59,9 +59,9 @@ BUNDLE = SimpleNamespace(method_test_suites=[SimpleNamespace(method_name="forwar
             "args must be a mapping by method name; the methods are f, g",
         ),
         (
-            lambda: delegraph.lower(exported(), (X,)),
+            lambda: delegraph.lower(exported(), dynamic_shapes=({0: None},)),
             LoweringError,
-            "method 'forward' is exported already: example arguments and dynamic shapes belong to torch.export",
+            "method 'forward' is exported already: dynamic shapes belong to torch.export",
         ),
         (
             lambda: delegraph.lower(Fails(), (X,)),
