@@ -67,7 +67,7 @@ def summarize_seal(source: SegmentSource) -> SealSummary | None:
 
 
 def _verdict(content: SegmentSource, signature: Signature, damage: str | None) -> str:
-    from delegraph.program.files.signatures import holds
+    from delegraph.program.signatures import holds
 
     try:
         return "holds" if damage is None and holds(content, signature) else "does not hold"

@@ -29,7 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
-    from delegraph.program.files.signatures import sign_file
+    from delegraph.program.signatures import sign_file
 
     for path in args.files:
         print(f"{path}: signed with key {sign_file(path, args.key)}")

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from delegraph.program.files.deserialize import deserialize_program
     from delegraph.program.files.segment_source import SegmentSource
     from delegraph.program.files.serialize import SerializationConfig, serialize_program, write_program
-    from delegraph.program.files.signatures import sign_file
     from delegraph.program.flat_tensor import (
         ExternalData,
         FlatTensor,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from delegraph.program.memory.memory_maps import MemoryMap, memory_map
     from delegraph.program.raw_tables import read_tables, write_tables
     from delegraph.program.schema import Program, ScalarType
+    from delegraph.program.signatures import sign_file
     from delegraph.program.text.from_text import from_text
     from delegraph.program.text.to_text import to_text
 
@@ -70,7 +70,6 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.program.files.deserialize": ("deserialize_program",),
         "delegraph.program.files.segment_source": ("SegmentSource",),
         "delegraph.program.files.serialize": ("SerializationConfig", "serialize_program", "write_program"),
-        "delegraph.program.files.signatures": ("sign_file",),
         "delegraph.program.flat_tensor": (
             "ExternalData",
             "FlatTensor",
@@ -81,6 +80,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.program.memory.memory_maps": ("MemoryMap", "memory_map"),
         "delegraph.program.raw_tables": ("read_tables", "write_tables"),
         "delegraph.program.schema": ("Program", "ScalarType"),
+        "delegraph.program.signatures": ("sign_file",),
         "delegraph.program.text.from_text": ("from_text",),
         "delegraph.program.text.to_text": ("to_text",),
     },

@@ -35,8 +35,8 @@ from delegraph.program.schema import Buffer, ExecutionPlan, Program, Tensor, Ten
 from delegraph.runtime.data_loader import BufferDataLoader, MmapDataLoader
 
 if TYPE_CHECKING:
-    from delegraph.program.files.signatures import Key
     from delegraph.program.flat_tensor import ExternalData
+    from delegraph.program.signatures import Key
 
 __all__ = ["UNSIGNED", "IntegrityMode", "Trust", "data_of", "naming_file", "open_content"]
 
@@ -65,7 +65,7 @@ class Trust:
             raise InvalidArgument('integrity="none" with trusted_keys: a signature is of all bytes; leave one out')
         if isinstance(trusted_keys, str | bytes | os.PathLike):
             raise InvalidType(f"trusted_keys is {trusted_keys!r:.80}; give a list, [{trusted_keys!r:.80}]")
-        from delegraph.program.files.signatures import public_keys
+        from delegraph.program.signatures import public_keys
 
         return Trust(integrity, public_keys(trusted_keys))
 
@@ -93,7 +93,7 @@ def open_content(loader: DataLoader, trust: Trust, error: type[RuntimeFault]) ->
         if trust.is_in_full:
             checked.check_all()
     if trust.keys is not None:
-        from delegraph.program.files.signatures import require_signature
+        from delegraph.program.signatures import require_signature
 
         require_signature(source, seal, trust.keys)
     return source

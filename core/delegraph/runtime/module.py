@@ -36,7 +36,7 @@ from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
-    from delegraph.program.files.signatures import Key
+    from delegraph.program.signatures import Key
     from delegraph.runtime.values.memory import CallersBuffers
 
     CallersMemory: TypeAlias = CallersBuffers | Mapping[str, CallersBuffers]

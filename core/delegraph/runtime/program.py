@@ -38,8 +38,8 @@ from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
-    from delegraph.program.files.signatures import Key
     from delegraph.program.flat_tensor import ExternalData
+    from delegraph.program.signatures import Key
 
 
 class Verification(Enum):

@@ -23,7 +23,7 @@ from delegraph.runtime.resolution.kernels import KernelOrder, KernelRegistry
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
-    from delegraph.program.files.signatures import Key
+    from delegraph.program.signatures import Key
 
 
 class OperatorRegistry:

@@ -21,7 +21,7 @@ from delegraph.errors import AccessFailed, InvalidArgument, InvalidProgram, NotS
 from delegraph.program import ExternalData, FlatTensor, serialize_flat_tensor, sign_file
 from delegraph.program.files.seal import Seal, read_seal, sealed
 from delegraph.program.files.segment_source import segment_source
-from delegraph.program.files.signatures import public_keys, require_signature
+from delegraph.program.signatures import public_keys, require_signature
 
 PLAIN = NoEncryption()
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
