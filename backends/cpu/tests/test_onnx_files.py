@@ -78,6 +78,7 @@ def run_alone(file: Path, *inputs: Any) -> list[Any]:
     onnx.checker.check_model(str(file))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.x64quantprecision", "1")  # without VNNI, products would saturate
     session = onnxruntime.InferenceSession(str(file), options, ["CPUExecutionProvider"], disabled_optimizers=LEFT_OUT)
     names = [each.name for each in session.get_inputs()]
     results: list[Any] = session.run(None, dict(zip(names, inputs, strict=True)))

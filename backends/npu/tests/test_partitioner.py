@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 
 import delegraph
 from delegraph import ExecutorchBackendConfig, LoweringConfig
-from delegraph.errors import InvalidArgument, UnsupportedOperator
+from delegraph.errors import InvalidArgument
 from delegraph_npu.aot.calls import operator_name
 from delegraph_npu.aot.partitioner import npu_partitioner, reason_to_leave
 from delegraph_npu.device import device_text
@@ -333,10 +333,11 @@ def test_an_option_that_there_is_not_is_refused(options: dict[str, str], message
         npu_partitioner(**options)  # type: ignore[arg-type]
 
 
-def test_what_a_partitioner_of_the_users_takes_is_refused_by_name() -> None:
+def test_what_a_partitioner_of_the_users_takes_and_the_npu_does_not_is_left() -> None:
     everything = CapabilityBasedPartitioner("NpuBackend", lambda node: None)
-    with pytest.raises(UnsupportedOperator, match=r"NpuBackend cannot compile aten.add.Tensor: its result is not quan"):
-        delegraph.lower(Of(lambda x: x + 1), (torch.randn(3),), backends=[everything])
+    lowered = delegraph.lower(Of(lambda x: x + 1), (torch.randn(3),), backends=[everything])
+    (refusal,) = lowered.report.refusals
+    assert "NpuBackend cannot compile aten.add.Tensor: its result is not quantized" in str(refusal)
 
 
 def test_no_path_of_the_author_is_in_the_file(tmp_path: Path) -> None:
