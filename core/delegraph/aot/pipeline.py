@@ -52,6 +52,7 @@ from delegraph.aot.export_checks import check_mode
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.functional.vmap_regions import without_vmap
 from delegraph.aot.graph.debug_handles import close_gaps
+from delegraph.aot.graph.shared_names import with_shared_names
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.passes.run import run_passes
 from delegraph.aot.quantize.program import quantize_program
@@ -146,6 +147,7 @@ def _exported(method: str, request: ExportRequest) -> ExportedProgram:
 
 def _quantize(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     asked = {m: lowering.quantization[m] for m in methods if m in lowering.quantization}
+    lowering = lowering.with_programs(with_shared_names(lowering.programs))
     for how in asked.values():
         how.shared_buffers.look_for(lowering.programs.values())
     made = {m: quantize_program(m, lowering.programs[m], how) for m, how in asked.items()}
@@ -192,6 +194,7 @@ def _transform(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 
 def _partition(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
+    lowering = _sharing(lowering)
     delegated = lowering.delegated
     changed = {method: changed_buffers(program) for method, program in lowering.programs.items()}
     elsewhere = {method: set[str]().union(*(changed[m] for m in changed if m != method)) for method in changed}
@@ -205,6 +208,14 @@ def _partition(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
         lowering = lowering.with_programs(done.programs)
     check_backends(delegated.partitions, lowering.plugins)
     return replace(lowering, delegated=delegated)
+
+
+def _sharing(lowering: Lowering) -> Lowering:
+    """`lowering` with the state that its methods share, if they shall, under one name."""
+    config = lowering.config.executorch
+    if not any(config.memory_planning(method).share_mutable_buffers for method in lowering.programs):
+        return lowering
+    return lowering.with_programs(with_shared_names(lowering.programs))
 
 
 def _that_share(partitioners: Mapping[str, Mapping[str, Partitioner]]) -> list[list[str]]:
@@ -232,6 +243,7 @@ def _passes(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 def _prepare(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     assert lowering.request is not None
+    lowering = _sharing(lowering)
     programs = {method: lowering.programs[method] for method in sorted(methods)}
     check_shared_state(programs, lowering.config.executorch, lowering.plugins)
     prepared = emission.prepare(programs, lowering.request)

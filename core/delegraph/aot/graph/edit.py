@@ -16,6 +16,7 @@ from torch.export.graph_signature import (
     ExportGraphSignature,
     InputKind,
     InputSpec,
+    OutputKind,
     OutputSpec,
     SymBoolArgument,
     SymFloatArgument,
@@ -37,6 +38,7 @@ __all__ = [
     "unused_name",
     "with_attributes",
     "with_graph",
+    "with_names",
 ]
 
 REGISTERED_NAME: Final = "DELEGRAPH"
@@ -81,6 +83,27 @@ def rebuild(
 def with_graph(program: ExportedProgram, root: Mapping[str, object], graph: Graph) -> ExportedProgram:
     """`program` with another graph of the same inputs and outputs, as `rebuild` makes it but not checked by torch."""
     return _on_trust(program, root, graph, program.graph_signature.output_specs)
+
+
+def with_names(program: ExportedProgram, renamed: Mapping[str, str]) -> ExportedProgram:
+    """`program` with other names for its parameters, buffers and constants; the graph and the tensors are shared."""
+    signature = program.graph_signature
+    kept = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+    new = copy(program)
+    new._graph_signature = ExportGraphSignature(
+        [replace(spec, target=_renamed(spec.target, renamed)) for spec in signature.input_specs],
+        [
+            replace(spec, target=_renamed(spec.target, renamed)) if spec.kind in kept else spec
+            for spec in signature.output_specs
+        ],
+    )
+    new._state_dict = {renamed.get(name, name): tensor for name, tensor in program.state_dict.items()}
+    new._constants = {renamed.get(name, name): constant for name, constant in program.constants.items()}
+    return new
+
+
+def _renamed(name: str | None, renamed: Mapping[str, str]) -> str | None:
+    return name if name is None else renamed.get(name, name)
 
 
 def _on_trust(

@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.bodies import attributes
 from delegraph.aot.graph.edit import with_graph
-from delegraph.aot.torch_internals import is_traceable_wrapper_subclass
+from delegraph.aot.graph.stored_tensor import memory_of
 
 __all__ = ["with_own_tensors"]
 
@@ -65,31 +65,23 @@ class _Registered:
     views: dict[object, Node] = field(default_factory=dict)
 
     def add(self, tensor: torch.Tensor, placeholders: dict[str, Node], names: list[str]) -> None:
-        if len(names) != 1 or not _has_memory(tensor):
+        if len(names) != 1 or memory_of(tensor) is None:
             return
         node = placeholders[names[0]]
-        self.whole.setdefault(_layout(tensor), node)
+        self.whole.setdefault(memory_of(tensor), node)
         if not isinstance(tensor, torch.nn.Parameter) and tensor.is_contiguous() and not tensor.storage_offset():
             self.views.setdefault(_storage(tensor), node)
 
     def stand_in(self, constant: torch.Tensor) -> Callable[[], Node] | None:
         """Makes the node in whose memory `constant` lies; None where that is no registered tensor's."""
-        if not _has_memory(constant):
+        memory = memory_of(constant)
+        if memory is None:
             return None
-        if (node := self.whole.get(_layout(constant))) is not None:
+        if (node := self.whole.get(memory)) is not None:
             return lambda: node
         if (base := self.views.get(_storage(constant))) is not None:
             return lambda: _view(base, constant)
         return None
-
-
-def _has_memory(tensor: torch.Tensor) -> bool:
-    return not is_traceable_wrapper_subclass(tensor) and tensor.numel() > 0 and tensor.data_ptr() != 0
-
-
-def _layout(tensor: torch.Tensor) -> object:
-    """Two tensors of one such key are one: the same bytes, read in the same way."""
-    return tensor.data_ptr(), tensor.device, tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 def _storage(tensor: torch.Tensor) -> object:

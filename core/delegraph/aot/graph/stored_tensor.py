@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import torch
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from torch._subclasses.fake_tensor import FakeTensor
 
 from delegraph.aot.graph.tensor_spec import spec_of_tensor
+from delegraph.aot.torch_internals import is_traceable_wrapper_subclass
 from delegraph.errors import LoweringError
 from delegraph.program.flat_tensor import ExternalData, TensorLayout
 
-__all__ = ["external_data", "layout_of", "tensor_bytes"]
+__all__ = ["external_data", "layout_of", "memory_of", "tensor_bytes"]
 
 
 def tensor_bytes(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
@@ -28,6 +29,18 @@ def tensor_bytes(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
     dense = tensor.detach().cpu().resolve_conj().resolve_neg().permute(tuple(dim_order)).contiguous()
     array: NDArray[np.uint8] = dense.reshape(-1).view(torch.uint8).numpy()
     return array.data
+
+
+def memory_of(tensor: torch.Tensor) -> Hashable | None:
+    """Two tensors of one such key are one: the same bytes, read in the same way. None where there are none to compare.
+
+    None for tensors without elements or data, and for those that wrap others.
+    """
+    if is_traceable_wrapper_subclass(tensor) or isinstance(tensor, FakeTensor) or not tensor.numel():
+        return None
+    if not tensor.data_ptr():
+        return None
+    return tensor.data_ptr(), tensor.device, tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 def layout_of(tensor: torch.Tensor) -> TensorLayout:
