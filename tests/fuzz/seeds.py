@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 from delegraph.interfaces import BlobStamp, BlobTensor
 from delegraph.program import serialize_flat_tensor, serialize_program
 from delegraph.program.contract import CONTRACT_KEY, DimRange, MethodContract, write_contracts
+from delegraph.program.files.seal import sealed
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout
 from delegraph.program.raw_tables import read_tables, write_tables
 from delegraph.program.schema import NamedData, OptionalTensorList, Program, ScalarType
@@ -127,6 +128,7 @@ def _seeds() -> list[bytes]:
         *map(serialize_program, programs),
         *map(_without_segments, programs),
         serialize_flat_tensor(external),
+        b"".join(sealed([serialize_program(_kernels())])),
         blob(),
         _record(),
     ]
