@@ -242,8 +242,8 @@ def _passes(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 
 def _prepare(lowering: Lowering, methods: Sequence[str]) -> Lowering:
-    assert lowering.request is not None
     lowering = _sharing(lowering)
+    assert lowering.request is not None
     programs = {method: lowering.programs[method] for method in sorted(methods)}
     check_shared_state(programs, lowering.config.executorch, lowering.plugins)
     prepared = emission.prepare(programs, lowering.request)
