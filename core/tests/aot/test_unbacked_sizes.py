@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +12,7 @@ from torch import nn
 
 import delegraph
 from delegraph.aot.functional.functionalize import functionalize
-from delegraph.errors import InvalidArgument, UnboundedDimension
+from delegraph.errors import InvalidArgument, LoweringError, RuntimeFault, UnboundedDimension
 
 X, REPEATS = torch.ones(4, 3), torch.tensor([1, 2, 3, 4])
 
@@ -65,3 +68,44 @@ def test_two_calls_of_one_form_have_two_sizes() -> None:
 def test_a_size_without_a_bound_is_still_refused() -> None:
     with pytest.raises(UnboundedDimension, match="depends on the data"):
         delegraph.lower(Regulator(None), (X, REPEATS))
+
+
+# ---- bounds from outside ---------------------------------------------------------------------------
+
+
+def _line() -> str:
+    """The line of `Regulator` that makes the size."""
+    lines, first = inspect.getsourcelines(Regulator.forward)
+    return f"{Path(__file__).name}:{first + next(i for i, line in enumerate(lines) if 'repeat_interleave' in line)}"
+
+
+@pytest.mark.parametrize("backends", [[], ["cpu"], ["openvino"]], ids=["kernels", "cpu", "openvino"])
+def test_a_user_states_the_bound_of_a_line(backends: list[str]) -> None:
+    model, exported = Regulator(None), torch.export.export(Regulator(None), (X, REPEATS))
+    for lowered in (
+        delegraph.lower(model, (X, REPEATS), backends=backends, bounds={_line(): 12}),
+        delegraph.lower(exported, backends=backends, bounds={_line(): 12}),
+    ):
+        run = delegraph.load(bytes(lowered))
+        torch.testing.assert_close(run(X, REPEATS), model(X, REPEATS))
+        with pytest.raises(RuntimeFault, match=r"\[12\] cannot become \[20\]|12.*20|20.*12"):
+            run(X, REPEATS * 2)
+
+
+def test_the_error_says_which_line_to_bound() -> None:
+    with pytest.raises(UnboundedDimension) as caught:
+        delegraph.lower(Regulator(None), (X, REPEATS))
+    assert f', or outside of it, lower(…, bounds={{"{_line()}": 1024}})' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        ({"nowhere.py:1": 9}, "no size that depends on values is made there; such sizes are made at .*test_unbacked"),
+        ({"x": 0}, "bounds has 0 for 'x'; a bound is a number of at least 1"),
+        ({"x": "many"}, "bounds has 'many' for 'x'"),
+    ],
+)
+def test_bounds_that_bound_nothing(bounds: dict[str, int], told: str) -> None:
+    with pytest.raises(LoweringError, match=told):
+        delegraph.lower(Regulator(None), (X, REPEATS), bounds=bounds)
