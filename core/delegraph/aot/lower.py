@@ -255,6 +255,7 @@ def lower(
     quantizers: Quantizers | None = None,
     calibration_data: CalibrationData | None = None,
     dynamic_shapes: DynamicShapes = None,
+    bounds: Mapping[str, int] | None = None,
     config: LoweringConfig | ExecutorchBackendConfig | EdgeCompileConfig | None = None,
     memory: MemoryHierarchy | str | os.PathLike[str] | None = None,
     plugins: PluginRegistry | None = None,
@@ -276,6 +277,8 @@ def lower(
     quantizers: in order of priority, names of installed ones, or torchao's; they quantize the model as `quantize` does.
     calibration_data: the batches that quantizers need, as for `quantize`.
     dynamic_shapes: which dims vary, as `torch.export.export` takes them; each needs an upper bound.
+    bounds: the largest sizes, where they depend on values, that a line of code makes, `{"library.py:120": 1024}`, if
+        the model does not say so itself with `torch._check`. A run that would exceed one fails.
     config: a `LoweringConfig`, or one of its two parts alone.
     memory: the device's memories, or the TOML file that describes them, for `ExecutorchBackendConfig.memory`.
     plugins: the plug-ins to use instead of the installed ones.
@@ -296,6 +299,7 @@ def lower(
         settings,
         tuple(requests),
         requests=requests,
+        bounds=bounds or {},
         quantization=quantization_by_method(quantizers, calibration_data, list(requests), plugins),
         partitioners=partitioners_by_method("backends", backends, list(requests), plugins),
         transforms=passes_by_method("transform_passes", settings.transform_passes, list(requests), plugins),

@@ -53,6 +53,7 @@ from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.functional.vmap_regions import without_vmap
 from delegraph.aot.graph.debug_handles import close_gaps
 from delegraph.aot.graph.shared_names import with_shared_names
+from delegraph.aot.graph.stated_bounds import check_bounds, with_bounds
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.passes.run import run_passes
 from delegraph.aot.quantize.program import quantize_program
@@ -136,7 +137,11 @@ class _Tools:
 
 
 def _export(lowering: Lowering, methods: Sequence[str]) -> Lowering:
-    return lowering.with_programs({m: without_vmap(_exported(m, lowering.requests[m])) for m in methods})
+    programs = {m: without_vmap(_exported(m, lowering.requests[m])) for m in methods}
+    done = lowering.with_programs({m: with_bounds(program, lowering.bounds) for m, program in programs.items()})
+    if done.programs.keys() >= {*done.methods}:
+        check_bounds(done.programs, done.bounds)
+    return done
 
 
 def _exported(method: str, request: ExportRequest) -> ExportedProgram:
@@ -242,8 +247,8 @@ def _passes(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 
 def _prepare(lowering: Lowering, methods: Sequence[str]) -> Lowering:
-    assert lowering.request is not None
     lowering = _sharing(lowering)
+    assert lowering.request is not None
     programs = {method: lowering.programs[method] for method in sorted(methods)}
     check_shared_state(programs, lowering.config.executorch, lowering.plugins)
     prepared = emission.prepare(programs, lowering.request)

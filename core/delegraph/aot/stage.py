@@ -42,6 +42,7 @@ class Lowering:
     config: LoweringConfig
     methods: tuple[str, ...]
     requests: Mapping[str, ExportRequest] = field(default_factory=dict)
+    bounds: Mapping[str, int] = field(default_factory=dict)
     programs: Mapping[str, ExportedProgram] = field(default_factory=dict)
     quantization: Mapping[str, QuantizationRequest] = field(default_factory=dict)
     quantized: Mapping[str, MethodQuantization] = field(default_factory=dict)

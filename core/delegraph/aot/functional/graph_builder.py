@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 from delegraph.aot.functional.decompose import Decompositions
 from delegraph.aot.functional.direct_decompositions import DIRECT_DECOMPOSITIONS
 from delegraph.aot.functional.operand_dtypes import in_operators_dtypes
+from delegraph.aot.functional.unbacked_sizes import Sizes, in_sizes, sizes_of_call
 from delegraph.aot.graph.debug_handles import DEBUG_HANDLE
 from delegraph.aot.graph.edit import unused_name
 from delegraph.aot.graph.fake_values import Args, Kwargs, fake_values
@@ -136,7 +137,8 @@ class GraphBuilder:
                 return value
         template, positions = self.template(op, *fake_values((args, kwargs)))
         flat = pytree.tree_leaves((args, kwargs))
-        return self._inline(template, [flat[i] for i in positions])
+        sizes = sizes_of_call(template, node.meta.get("val"))
+        return self._inline(template, [flat[i] for i in positions], sizes)
 
     def emit(self, target: Callable[..., object], args: Args, kwargs: Kwargs, val: object = None) -> Node:
         """The call itself; its fake value is computed where `val` does not give it."""
@@ -163,7 +165,7 @@ class GraphBuilder:
         """The graph that `op` stands for on these fake values; where its inputs are in the flattened arguments."""
         return self.decompositions.template(op, args, kwargs, self._functional)
 
-    def _inline(self, template: GraphModule, inputs: list[Value]) -> Value:
+    def _inline(self, template: GraphModule, inputs: list[Value], sizes: Sizes) -> Value:
         values: dict[Node, Value] = {}
         remaining = iter(inputs)
         for node in template.graph.nodes:
@@ -179,7 +181,9 @@ class GraphBuilder:
                 if node.target is operator.getitem and not isinstance(args[0], Node):
                     values[node] = args[0][args[1]]
                 else:
-                    values[node] = self._inlined(node.target, args, kwargs, node.meta.get("val"))
+                    with self.decompositions.mode:
+                        val = in_sizes(node.meta.get("val"), sizes)
+                    values[node] = self._inlined(node.target, args, kwargs, val)
         raise AssertionError("a traced template always has an output node")
 
     def _inlined(self, target: Callable[..., object], args: Args, kwargs: Kwargs, val: object) -> Value:

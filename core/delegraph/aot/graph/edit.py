@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
@@ -39,6 +39,7 @@ __all__ = [
     "with_attributes",
     "with_graph",
     "with_names",
+    "with_ranges",
 ]
 
 REGISTERED_NAME: Final = "DELEGRAPH"
@@ -99,6 +100,13 @@ def with_names(program: ExportedProgram, renamed: Mapping[str, str]) -> Exported
     )
     new._state_dict = {renamed.get(name, name): tensor for name, tensor in program.state_dict.items()}
     new._constants = {renamed.get(name, name): constant for name, constant in program.constants.items()}
+    return new
+
+
+def with_ranges(program: ExportedProgram, ranges: Mapping[Any, Any]) -> ExportedProgram:
+    """`program` with other ranges for some of its symbols; the rest is shared."""
+    new = copy(program)
+    new._range_constraints = {**program.range_constraints, **ranges}
     return new
 
 

@@ -5,6 +5,7 @@ Nothing here ever looks at an example size: a dimension's bound comes from its s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -121,7 +122,7 @@ class Bounds:
         open_symbols = [
             s for s in sorted(expression.free_symbols, key=str) if s not in self.ranges or _is_open(self.ranges[s])
         ]
-        raise UnboundedDimension(_unbounded_text(open_symbols, self.origins, dim), **_where(node))
+        raise UnboundedDimension(_unbounded_text(open_symbols, self.origins, dim, node), **_where(node))
 
     def spec(self, value: torch.Tensor, node: Node) -> TensorSpec:
         """The spec of `value`, a fake tensor that `node` yields."""
@@ -234,16 +235,21 @@ def _is_open(limits: ValueRanges[Any]) -> bool:
     return limits.upper.is_finite is False or bool(limits.upper > MAX_BOUND)
 
 
-def _unbounded_text(symbols: Sequence[sympy.Symbol], origins: Mapping[sympy.Symbol, Origin], dim: int) -> str:
+def _unbounded_text(
+    symbols: Sequence[sympy.Symbol], origins: Mapping[sympy.Symbol, Origin], dim: int, node: Node
+) -> str:
     known = [origins[s] for s in symbols if s in origins]
     if known:
         return (
             f"{' and '.join(map(str, known))} {'has' if len(known) == 1 else 'have'} no upper bound, so memory for this"
             f" value (its dimension {dim}) cannot be planned; give one: {'; '.join(origin.remedy for origin in known)}"
         )
+    line = re.match(r".*?([^/\\]+:\d+), in ", user_location(node) or "")
+    outside = f', or outside of it, lower(…, bounds={{"{line[1]}": 1024}})' if line else ""
     return (
         f"dimension {dim} of this value depends on the data ({', '.join(map(str, symbols)) or 'no symbol'}) and has no"
         " upper bound, so its memory cannot be planned; state one in the model, such as torch._check(n <= 1024)"
+        + outside
     )
 
 
