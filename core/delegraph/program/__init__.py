@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from delegraph.program.devices import TARGET_DEVICE_COMPILE_SPEC_KEY, Device, target_device
     from delegraph.program.dtypes import DTYPES, nbytes, numpy_dtype, scalar_type
     from delegraph.program.files.deserialize import deserialize_program
+    from delegraph.program.files.seal import sealed
     from delegraph.program.files.segment_source import SegmentSource
     from delegraph.program.files.serialize import SerializationConfig, serialize_program, write_program
     from delegraph.program.flat_tensor import (
@@ -50,6 +51,7 @@ __all__ = [
     "numpy_dtype",
     "read_tables",
     "scalar_type",
+    "sealed",
     "serialize_flat_tensor",
     "serialize_program",
     "sign_file",
@@ -68,6 +70,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.program.devices": ("TARGET_DEVICE_COMPILE_SPEC_KEY", "Device", "target_device"),
         "delegraph.program.dtypes": ("DTYPES", "nbytes", "numpy_dtype", "scalar_type"),
         "delegraph.program.files.deserialize": ("deserialize_program",),
+        "delegraph.program.files.seal": ("sealed",),
         "delegraph.program.files.segment_source": ("SegmentSource",),
         "delegraph.program.files.serialize": ("SerializationConfig", "serialize_program", "write_program"),
         "delegraph.program.flat_tensor": (

@@ -53,6 +53,7 @@ def test_public_names_are_pinned() -> None:
         "numpy_dtype",
         "read_tables",
         "scalar_type",
+        "sealed",
         "serialize_flat_tensor",
         "serialize_program",
         "sign_file",

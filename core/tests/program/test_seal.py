@@ -94,6 +94,11 @@ def test_what_is_said_of_a_damaged_seal() -> None:
         seal_of(data[1:])
 
 
+def test_a_bundled_program_that_ends_with_its_program_has_no_seal_of_its_own() -> None:
+    data = b"".join(sealed([CONTENT]))
+    assert read_seal(segment_source(bytes(4) + b"BP08" + data), InvalidProgram) is None
+
+
 # ---- checking --------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ from zlib import crc32
 
 from delegraph.errors import RuntimeFault
 from delegraph.program.buffers import byte_view
+from delegraph.program.files.header import BUNDLED_IDENTIFIER
 from delegraph.program.files.segment_source import SegmentSource, load
 from delegraph.program.schema import Buffer
 
@@ -61,7 +62,7 @@ class Seal:
 
 
 def sealed(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-    """The bytes of a file in order, and its seal."""
+    """The bytes of a `.pte` or `.ptd` in order, and its seal: `sealed([serialize_program(program)])`."""
     checksums, last, filled, total = list[int](), 0, 0, 0
     for piece in pieces:
         view = byte_view(piece)
@@ -106,6 +107,8 @@ def read_seal(source: SegmentSource, error: type[RuntimeFault]) -> Seal | None:
     count = -(-content_nbytes // max(chunk_nbytes, 1))
     body_nbytes = 4 * count + signatures * (_KEY_NBYTES + _SIGNATURE_NBYTES)
     if not chunk_nbytes or signatures > 1 or content_nbytes + body_nbytes + _FOOTER_NBYTES != size:
+        if bytes(load(source, 4, 4, error)) == BUNDLED_IDENTIFIER:
+            return None  # it is of the program in it, which may be the last of such a file
         raise error(_damaged(f"it is of {content_nbytes:,} bytes, which does not fit a file of {size:,}"))
     body = load(source, content_nbytes, body_nbytes, error)
     if crc32(footer[: _FIELDS.size], crc32(body)) != checksum:

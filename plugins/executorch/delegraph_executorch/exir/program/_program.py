@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from delegraph import aot
 from delegraph.aot import EdgeCompileConfig, ResolvedSignature, graph_modules
 from delegraph.errors import LoweringError
-from delegraph.program import serialize_flat_tensor
+from delegraph.program import sealed, serialize_flat_tensor
 from delegraph_executorch.bridge.settings import own_backend_config, own_edge_config
 from delegraph_executorch.exir._execution import execution_of, source_of
 from delegraph_executorch.exir._serialize._cord import Cord
@@ -209,7 +209,10 @@ class _FinishedProgram:
     def _tensor_data(self) -> dict[str, Cord]:
         """The bytes of each `.ptd`, by name."""
         alignment = self._result.config.segment_alignment
-        return {name: Cord(serialize_flat_tensor(data, alignment)) for name, data in self._result.tensor_data.items()}
+        return {
+            name: Cord(b"".join(sealed([serialize_flat_tensor(data, alignment)])))
+            for name, data in self._result.tensor_data.items()
+        }
 
     def write_to_file(self, open_file: BinaryIO) -> None:
         """Write the `.pte` to an open binary file."""
