@@ -209,7 +209,7 @@ def branches() -> bytes:
     ("old", "new", "message"),
     [
         ("then_body>", "loop_body>", "an If has no then_body, or no then_port_map"),
-        ("<then_port_map>", '<then_port_map path="x">', "its then_port_map has attributes"),
+        ("<then_port_map>", '<then_port_map path="x">', "the port map of its then_body has attributes"),
         ("<then_body>", '<then_body path="x">', "where <then_body> should be"),
         ('external_port_id="1"', 'external_port_id="9"', "joins port 9 and layer 0, which do not belong together"),
         ('internal_layer_id="0"', 'internal_layer_id="1"', "and layer 1, which do not belong together"),

@@ -201,7 +201,7 @@ def _check_body(parts: dict[str, Element], which: str, inputs: int, outputs: int
     _check_graph(body, bin_size, depth - 1)
     kinds = [layer.get("type") for layer in body[0]]
     if ports.keys():
-        raise damaged(f"its {which}_port_map has attributes")
+        raise damaged(f"the port map of its {which}_body has attributes")
     for side in ports:
         _expect(side, "input" if side.tag == "input" else "output", {"external_port_id", "internal_layer_id"})
         outer, inner = _number(side, "external_port_id"), _number(side, "internal_layer_id")
