@@ -31,6 +31,7 @@ from delegraph.program.checks.verify_values import geometry_violations
 from delegraph.program.dtypes import nbytes
 from delegraph.program.files.atomic_file import write_atomically
 from delegraph.program.files.byte_order import refuse_big_endian
+from delegraph.program.files.header import WEIGHTS_IDENTIFIER
 from delegraph.program.files.segment_source import (
     SegmentReader,
     SegmentSource,
@@ -54,7 +55,7 @@ __all__ = [
     "write_flat_tensor",
 ]
 
-IDENTIFIER: Final = b"FT01"
+IDENTIFIER: Final = WEIGHTS_IDENTIFIER
 MAGIC: Final = b"FH01"
 LENGTH: Final = 40
 PADDED_LENGTH: Final = 48

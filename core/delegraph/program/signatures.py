@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from delegraph.errors import AccessFailed, InvalidArgument, InvalidProgram, NotSupported, UntrustedFile
-from delegraph.program import flat_tensor
 from delegraph.program.buffers import byte_view
-from delegraph.program.files import header
 from delegraph.program.files.atomic_file import write_atomically
 from delegraph.program.files.checked_source import CheckedSource
+from delegraph.program.files.header import IDENTIFIER, WEIGHTS_IDENTIFIER
 from delegraph.program.files.seal import Seal, Signature, pack_seal, read_seal, sealed
 from delegraph.program.files.segment_source import SegmentSource, segment_source
 
@@ -48,7 +47,7 @@ def sign_file(path: str | os.PathLike[str], key: Key) -> str:
     """
     private = _private_key(key)
     data = memoryview(Path(path).read_bytes())
-    if bytes(data[4:8]) not in (header.IDENTIFIER, flat_tensor.IDENTIFIER):
+    if bytes(data[4:8]) not in (IDENTIFIER, WEIGHTS_IDENTIFIER):
         raise InvalidProgram(f"{os.fspath(path)}: only a .pte or a .ptd can be signed; sign it before it is bundled")
     source = segment_source(data)
     seal = read_seal(source, InvalidProgram)

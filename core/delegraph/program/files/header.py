@@ -21,6 +21,8 @@ from delegraph.program.schema import Buffer
 IDENTIFIER: Final = b"ET12"
 BUNDLED_IDENTIFIER: Final = b"BP08"
 """Of a `.bpte`, which has a whole `.pte` in it; see `delegraph.devtools.bundled_program`."""
+WEIGHTS_IDENTIFIER: Final = b"FT01"
+"""Of a `.ptd`; see `delegraph.program.flat_tensor`."""
 MAGIC: Final = b"eh00"
 LENGTH: Final = 32
 OLD_LENGTH: Final = 24
@@ -30,7 +32,7 @@ HEAD_SIZE: Final = 64
 _OTHERS: Final = {
     BUNDLED_IDENTIFIER: "it is a bundled program (.bpte), a program with test cases: `delegraph run` verifies it, and"
     " delegraph.devtools.load_bundled_program(…).buffer is the program alone",
-    b"FT01": "it is a .ptd, the external constants of a program: load the .pte, and this file as its data_path",
+    WEIGHTS_IDENTIFIER: "it is a .ptd, the external constants of a program: load the .pte, and this file as its data_path",
 }
 """Other identifiers -> what such a file is, and what to do with it."""
 
