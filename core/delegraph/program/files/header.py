@@ -32,7 +32,8 @@ HEAD_SIZE: Final = 64
 _OTHERS: Final = {
     BUNDLED_IDENTIFIER: "it is a bundled program (.bpte), a program with test cases: `delegraph run` verifies it, and"
     " delegraph.devtools.load_bundled_program(…).buffer is the program alone",
-    WEIGHTS_IDENTIFIER: "it is a .ptd, the external constants of a program: load the .pte, and this file as its data_path",
+    WEIGHTS_IDENTIFIER: "it is a .ptd, the external constants of a program: load the .pte, and this file as its"
+    " data_path",
 }
 """Other identifiers -> what such a file is, and what to do with it."""
 
