@@ -91,9 +91,9 @@ def blob() -> bytes:
         "g",
         [helper.make_tensor_value_info("x", 1, [2])],
         [helper.make_tensor_value_info("y", 1, [2])],
-        [own, helper.make_tensor("c", TensorProto.BOOL, [], [True])],
+        [own, helper.make_tensor("c", TensorProto.BOOL, [], b"\x01", raw=True)],
     )
-    model = onnx.helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = onnx.helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     borders = (BlobTensor("x", "float32", (2,)),), (BlobTensor("y", "float32", (2,)),)
     weights = (Weight("w", "float32", (2,), 8),)
     return pack(Blob("1.23.0", *borders, weights, model.SerializeToString()), [np.float32([1, 2]).tobytes()])

@@ -16,7 +16,7 @@ Message: TypeAlias = "dict[str, Any]"
 
 
 class Content(Enum):
-    """What a field holds, and so how it is encoded (protobuf.dev/programming-guides/encoding)."""
+    """The kind of a field, and so how it is encoded (protobuf.dev/programming-guides/encoding)."""
 
     INTEGER = 0
     """64 bits with a sign."""
