@@ -81,6 +81,8 @@ class GraphBuilder:
         self.without_run: frozenset[str] = frozenset()
         self.values: dict[Node, Converted] = {}
         self.nodes: list[ir.Node] = []
+        self.is_in_body = False
+        """Whether the operators that are added now are those of a body of If, Loop or Scan."""
         self.initializers: dict[str, ir.Value] = {}
         self.integers: dict[Node, Integers | Sequence[Integers]] = {}
         self.wanted: dict[Node, Affine] = {}
@@ -313,9 +315,9 @@ class GraphBuilder:
 
     def subgraph(self, make: Callable[[], Sequence[ir.Value]], inputs: Sequence[ir.Value]) -> ir.Graph:
         """A body of If, Loop or Scan: the operators that `make` adds, which may read outer values, and its results."""
-        outside, self.nodes = self.nodes, []
+        (outside, self.nodes), (was_in_body, self.is_in_body) = (self.nodes, []), (self.is_in_body, True)
         results = [self.op("Identity", value) for value in make()]  # an output of a body is no outer value
-        inside, self.nodes = self.nodes, outside
+        (inside, self.nodes), self.is_in_body = (self.nodes, outside), was_in_body
         self._count += 1
         return ir.Graph(inputs, results, nodes=_needed(inside, results), name=f"body_{self._count}")
 

@@ -106,9 +106,17 @@ def constant_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | None
     multiplied = any(use.node.op_type != "DequantizeLinear" for use in integers.value.uses())
     value = g.weight(node.name, content) if multiplied else integers.value
     inputs = (value, g.constant(scale), g.weight(f"{node.name}.zero_points", zero_point))
+    if g.is_in_body:  # which onnxruntime does not rewrite: products of two uint8 saturate nowhere
+        raised = (g.weight(node.name, _as_uint8(content)), g.weight(f"{node.name}.zero_points", _as_uint8(zero_point)))
+        inputs = (raised[0], inputs[1], raised[1])
     if zero_point.any():
         return Weight(content.shape, zero_point, inputs)
     return KnownWeight(content.shape, zero_point, inputs, content, scale, channels)
+
+
+def _as_uint8(array: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """int8 in uint8: 128 more."""
+    return (array.astype(np.int16) + 128).astype(np.uint8)
 
 
 def _external_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | None:
