@@ -20,15 +20,14 @@ _NO_ROOM: Final = ("failed to map segment", "cannot allocate memory")
 
 def lacking(error: BaseException) -> RuntimeFault | None:
     """The fault in the place of `error`; None if it says of nothing that it is lacking."""
-    told = str(error)
-    if isinstance(error, MemoryError) or any(words in told.lower() for words in _NO_ROOM):
+    number = error.errno if isinstance(error, OSError) else None
+    says_so = any(words in str(error).lower() for words in _NO_ROOM)
+    if isinstance(error, MemoryError) or number == errno.ENOMEM or says_so:
         return MemoryAllocationFailed("the system did not give the memory for it")
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         package = error.name.partition(".")[0]
         return NotSupported(f"it needs the package {package!r}, which is not installed here; pip install {package}")
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return MemoryAllocationFailed("the system did not give the memory for it")
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+    if isinstance(error, OSError) and number in (errno.EMFILE, errno.ENFILE):
         return AccessFailed(
             f"{error.strerror}: each loaded file keeps one open; let go of programs that are not used, or raise the"
             " limit (ulimit -n)"

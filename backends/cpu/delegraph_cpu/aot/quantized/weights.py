@@ -104,11 +104,10 @@ def constant_weight(g: GraphBuilder, node: Node, channels: int) -> Weight | None
     # A weight and zero points for each use: onnxruntime rewrites them for processors without VNNI, and fails where two
     # operators share one. Equal large constants are stored once.
     multiplied = any(use.node.op_type != "DequantizeLinear" for use in integers.value.uses())
-    value = g.weight(node.name, content) if multiplied else integers.value
-    inputs = (value, g.constant(scale), g.weight(f"{node.name}.zero_points", zero_point))
-    if g.is_in_body:  # which onnxruntime does not rewrite: products of two uint8 saturate nowhere
-        raised = (g.weight(node.name, _as_uint8(content)), g.weight(f"{node.name}.zero_points", _as_uint8(zero_point)))
-        inputs = (raised[0], inputs[1], raised[1])
+    # In a body it does not: there the weight is uint8 from the start, whose products with uint8 saturate nowhere.
+    stored = _as_uint8 if g.is_in_body else np.asarray
+    value = g.weight(node.name, stored(content)) if multiplied or g.is_in_body else integers.value
+    inputs = (value, g.constant(scale), g.weight(f"{node.name}.zero_points", stored(zero_point)))
     if zero_point.any():
         return Weight(content.shape, zero_point, inputs)
     return KnownWeight(content.shape, zero_point, inputs, content, scale, channels)
