@@ -18,7 +18,7 @@ from delegraph.interfaces import BlobFormat
 __all__ = ["Change", "changed_bytes", "mutated"]
 
 Change: TypeAlias = Callable[[bytes, random.Random], bytes]
-"""What to make of a section."""
+"""A change: the bytes of a section and a source of numbers -> the changed bytes."""
 
 _MAGIC: Final = b"DLGBLOB\x01"
 _PREFIX: Final = 16
