@@ -14,6 +14,7 @@ from delegraph.lazy import lazy_names
 if TYPE_CHECKING:
     from delegraph.deprecation import PluginDeprecationWarning
     from delegraph.plugins.discovery import Offer
+    from delegraph.plugins.inventory import package_folder
     from delegraph.plugins.registry import PluginRegistry, default_registry, use_registry
     from delegraph.plugins.tools import PluginWarning, hookimpl
     from delegraph.plugins.versions import PLUGIN_API
@@ -26,6 +27,7 @@ __all__ = [
     "PluginWarning",
     "default_registry",
     "hookimpl",
+    "package_folder",
     "use_registry",
 ]
 
@@ -34,6 +36,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "delegraph.deprecation": ("PluginDeprecationWarning",),
         "delegraph.plugins.discovery": ("Offer",),
+        "delegraph.plugins.inventory": ("package_folder",),
         "delegraph.plugins.registry": ("PluginRegistry", "default_registry", "use_registry"),
         "delegraph.plugins.tools": ("PluginWarning", "hookimpl"),
         "delegraph.plugins.versions": ("PLUGIN_API",),

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 from delegraph.plugins.discovery import Offer, Selection, normalised, scan
 from delegraph.plugins.loader import reference
 
-__all__ = ["Entry", "OfferState", "inventory", "metadata_violation", "module_exists", "module_spec"]
+__all__ = ["Entry", "OfferState", "inventory", "metadata_violation", "module_exists", "module_spec", "package_folder"]
 
 
 class OfferState(Enum):
@@ -96,8 +97,21 @@ def module_spec(module: str) -> ModuleSpec | None:
     return spec
 
 
+def package_folder(offer: Offer) -> Path | None:
+    """The folder of the top package behind `offer`, found without importing it; None where there is no package."""
+    parts = reference(offer.value)
+    try:
+        spec = module_spec(parts[0]) if parts else None
+    except KeyError:
+        spec = None
+    if parts is None or spec is None or not spec.origin:
+        return None
+    inner = parts[0].count(".") + (spec.submodule_search_locations is not None)
+    return Path(spec.origin).parents[inner - 1] if inner else None
+
+
 def _find(name: str, search: Sequence[str] | None) -> ModuleSpec | None:
-    if search is not None:
-        return PathFinder.find_spec(name, list(search))
-    specs = (finder.find_spec(name, None) for finder in sys.meta_path)  # finders of editable installations among them
+    # every finder, within a package too: where a project's folder hides its package of the same name (`zorch/zorch`, seen
+    # from the folder above, is a namespace), an editable installation's own finder still knows zorch.aot
+    specs = (finder.find_spec(name, None if search is None else list(search)) for finder in sys.meta_path)
     return next((spec for spec in specs if spec is not None), None)

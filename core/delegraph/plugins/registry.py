@@ -219,16 +219,19 @@ class PluginRegistry:
 
     # ---- tools -----------------------------------------------------------------------------------------
 
-    def bound(self, group: str, plugin: object, hook: str) -> Callable[..., Any]:
-        """The callable for `plugin`'s `hook`, by position: its own method, or that with the tools' wrappers around."""
+    def bound(
+        self, group: str, plugin: object, hook: str, called: Callable[..., Any] | None = None
+    ) -> Callable[..., Any]:
+        """The callable for `plugin`'s `hook`, by position: its own method (or `called`, which stands for it), or that
+        with the tools' wrappers around."""
+        method: Callable[..., Any] = getattr(plugin, hook) if called is None else called
         tools = self._active_tools()
         if tools is None or not tools.wraps(hook):
-            method: Callable[..., Any] = getattr(plugin, hook)
             return method
-        return tools.bound(self._offer_of(group, plugin), plugin, hook)
+        return tools.bound(self._offer_of(group, plugin), hook, method)
 
     def is_wrapped(self, hook: str) -> bool:
-        """Whether some tool wraps `hook`; if it wraps `execute`, a backend's `bind` must not go around it."""
+        """Whether some tool wraps `hook`."""
         tools = self._active_tools()
         return tools is not None and tools.wraps(hook)
 

@@ -65,10 +65,10 @@ def _do_nothing(*args: object) -> None:
 _SPECS = type("ToolSpecs", (), {hook: _function(hook, names, _do_nothing) for hook, names in HOOKS.items()})
 
 
-def _implementation(plugin: object, hook: str) -> object:
-    """`plugin` as pluggy wants it: its `hook` by the interface's parameter names, whatever its author calls them."""
-    function = _function(hook, parameters(WRAPPABLE[hook], hook), getattr(plugin, hook))
-    return type(type(plugin).__name__, (), {hook: staticmethod(hookimpl(function))})
+def _implementation(called: Callable[..., object], hook: str) -> object:
+    """`called` as pluggy wants it: as `hook`, by the interface's parameter names, whatever its author calls them."""
+    function = _function(hook, parameters(WRAPPABLE[hook], hook), called)
+    return type("Implementation", (), {hook: staticmethod(hookimpl(function))})
 
 
 def tool_violations(tool: object) -> list[str]:
@@ -111,9 +111,9 @@ class Tools:
         """Whether some tool surrounds `hook`."""
         return hook in self._wrapped
 
-    def bound(self, offer: Offer, plugin: object, hook: str) -> Callable[..., Any]:
-        """`plugin`'s `hook` with the wrappers around it, to be called by position."""
-        caller = getattr(self._manager_of(_implementation(plugin, hook)).hook, hook)
+    def bound(self, offer: Offer, hook: str, called: Callable[..., object]) -> Callable[..., Any]:
+        """`called`, which does what `hook` of the offer does, with the wrappers around it; to be called by position."""
+        caller = getattr(self._manager_of(_implementation(called, hook)).hook, hook)
         names = parameters(WRAPPABLE[hook], hook)
 
         def call(*args: object) -> object:

@@ -34,7 +34,7 @@ from typing import Any, Final, Self
 
 from delegraph.errors import DelegraphError
 
-__all__ = ["DTYPES", "EXCUSABLE", "FEATURES", "Claims", "ClaimsError", "Deviation", "database"]
+__all__ = ["DTYPES", "EXCUSABLE", "FEATURES", "Claims", "ClaimsError", "ClaimsWarning", "Deviation", "database"]
 
 DTYPES: Final = ("float32", "float16", "bfloat16", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
 """The dtypes in which operators are tried, as far as torch's kernels for the CPU take them."""
@@ -57,6 +57,10 @@ them: a deviation there is computed another way, or declined."""
 
 class ClaimsError(DelegraphError):
     """A claim that says nothing: of an operator, feature, dtype or check that the kit does not know."""
+
+
+class ClaimsWarning(UserWarning):
+    """A plug-in is proven without claims: of its operators, none is tried."""
 
 
 @dataclass(frozen=True, slots=True)

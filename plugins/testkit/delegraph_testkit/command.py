@@ -11,6 +11,7 @@ from delegraph.errors import DelegraphError
 from delegraph_testkit.checks import checks_of, is_claimed
 from delegraph_testkit.claims import Claims
 from delegraph_testkit.outcomes import Level
+from delegraph_testkit.progress import told
 from delegraph_testkit.proposal import proposed
 from delegraph_testkit.report import ConformanceReport
 from delegraph_testkit.session import Session
@@ -20,24 +21,26 @@ __all__ = ["main", "prove"]
 
 
 def main(name: str, arguments: Sequence[str]) -> int:
-    """Prove the plug-ins called `name`; 0 if nothing counts against it, 1 if something does, 2 for wrong usage."""
+    """Prove the plug-ins called `name`; 0 if nothing counts against it, 1 if something does, 2 for wrong usage, and
+    130 after Ctrl-C, when reports are of what was run until then."""
     args = _parser().parse_args(arguments)
+    level, every_operator = Level[args.level.upper()], args.every_operator or args.propose
+    faults = 0
     try:
-        subjects = subjects_called(name, Claims.read(args.claims) if args.claims else None)
-        reports = [
-            prove(subject, Level[args.level.upper()], args.only, args.every_operator or args.propose, args.timeout)
-            for subject in subjects
-        ]
+        for subject in subjects_called(name, Claims.read(args.claims) if args.claims else None):
+            report, ended = prove(subject, level, args.only, every_operator, args.timeout)
+            _show(report)
+            if args.propose and subject.kind in (Kind.BACKEND, Kind.KERNELS):
+                args.propose.write_text(proposed(report), "utf-8")
+            if args.report:
+                print("written:", *report.write(args.report))
+            if ended:
+                return 130
+            faults += len(report.faults)
     except DelegraphError as error:
         print(f"delegraph plugins check {name} --run: {error}", file=sys.stderr)
         return 2
-    for report in reports:
-        _show(report)
-        if args.propose and report.subject.kind in (Kind.BACKEND, Kind.KERNELS):
-            args.propose.write_text(proposed(report), "utf-8")
-        if args.report:
-            print("written:", *report.write(args.report))
-    return int(any(report.faults for report in reports))
+    return int(faults > 0)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,18 +60,23 @@ def _parser() -> argparse.ArgumentParser:
 
 def prove(
     subject: Subject, level: Level = Level.MODELS, only: str = "", every_operator: object = False, limit: float = 120.0
-) -> ConformanceReport:
-    """Run the checks of `subject` up to `level`; on standard error a line for each fault."""
+) -> tuple[ConformanceReport, bool]:
+    """Run the checks of `subject` up to `level`: the report, and whether Ctrl-C ended it before all were run. On
+    standard error how far it is, and a line for each fault.
+    """
     due = [
         check
         for check in checks_of(subject)
         if check.level <= level and only in check.id and (every_operator or is_claimed(check, subject.claims))
     ]
     with Session(subject, limit) as session:
-        for result in session.results(due):
-            if result.is_fault:
-                print(f"{result.outcome.value}: {result.check}: {result.detail}", file=sys.stderr)
-        return session.report()
+        try:
+            for result in told(session.results(due), len(due), subject.name):
+                if result.is_fault:
+                    print(f"{result.outcome.value}: {result.check}: {result.detail}", file=sys.stderr)
+        except KeyboardInterrupt:
+            return session.report(), True
+        return session.report(), False
 
 
 def _show(report: ConformanceReport) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import IO, Any, Final
 
+from delegraph.plugins import default_registry
+
 __all__ = ["Died", "Process"]
 
 
@@ -63,7 +65,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             encoding="utf-8",
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **_without_tools()},
         )
         threading.Thread(target=_pass_on, args=(self._process.stdout, self._answers), daemon=True).start()
         with suppress(queue.Empty):
@@ -87,6 +89,13 @@ class Process:
         for stream in (process.stdin, self._errors):
             if stream is not None:
                 stream.close()
+
+
+def _without_tools() -> dict[str, str]:
+    """The variable that leaves installed tools out: a plug-in is proven as it is, not with others' wrappers around it."""
+    tools = [offer.id for offer in default_registry().offers("plugins") if offer.location]  # not in this process alone
+    already = os.environ.get("DELEGRAPH_DISABLE_PLUGINS", "")
+    return {"DELEGRAPH_DISABLE_PLUGINS": ",".join(filter(None, [already, *tools]))}
 
 
 def _pass_on(lines: IO[str], answers: queue.SimpleQueue[str]) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Self
 
 from delegraph.errors import PluginNotFound
-from delegraph.plugins import Offer, PluginRegistry, default_registry
-from delegraph_testkit.claims import Claims
+from delegraph.plugins import Offer, PluginRegistry, default_registry, package_folder
+from delegraph_testkit.claims import Claims, ClaimsWarning
 
-__all__ = ["Kind", "Subject", "claims_beside", "subjects_called"]
+__all__ = ["Kind", "Subject", "subjects_called"]
 
 
 class Kind(Enum):
@@ -54,7 +53,8 @@ class Subject:
 def subjects_called(name: str, claims: Claims | None = None, registry: PluginRegistry | None = None) -> list[Subject]:
     """The provable plug-ins installed as `name`: an entry point, its id (`partitioners:acme`), or a whole distribution.
 
-    `claims` go before those that lie beside a plug-in. Raises `PluginNotFound` if there is nothing to prove.
+    `claims` go before those that lie beside a plug-in; a backend or kernel library without any is a `ClaimsWarning`.
+    Raises `PluginNotFound` if there is nothing to prove.
     """
     registry = registry or default_registry()
     named = [offer for offer in registry.offers() if offer.is_called(name)]
@@ -66,7 +66,7 @@ def subjects_called(name: str, claims: Claims | None = None, registry: PluginReg
             f"nothing installed is called {name!r} that could be proven: a partitioner, kernel library or quantizer;"
             " `delegraph plugins list` shows what is there"
         )
-    return [Subject(kind, offer.name, claims or claims_beside(offer)) for kind, offer in provable]
+    return [Subject(kind, offer.name, _claims_beside(kind, offer) if claims is None else claims) for kind, offer in provable]
 
 
 def _kind(offer: Offer, registry: PluginRegistry) -> Kind | None:
@@ -77,12 +77,14 @@ def _kind(offer: Offer, registry: PluginRegistry) -> Kind | None:
     return {"delegraph.kernels": Kind.KERNELS, "delegraph.quantizers": Kind.QUANTIZER}.get(offer.group)
 
 
-def claims_beside(offer: Offer) -> Claims:
-    """Those in the `conformance.toml` beside the top package's `__init__.py`; none if there is no such file."""
-    spec = find_spec(offer.value.partition(":")[0].partition(".")[0])
-    folders: Sequence[str] = spec.submodule_search_locations or () if spec is not None else ()
-    for folder in folders:
-        file = Path(folder, "conformance.toml")
-        if file.is_file():
-            return Claims.read(file)
+def _claims_beside(kind: Kind, offer: Offer) -> Claims:
+    """Those in the `conformance.toml` beside the top package's `__init__.py`; without one, none and a warning."""
+    folder = package_folder(offer)
+    file = folder / "conformance.toml" if folder is not None else None
+    if file is not None and file.is_file():
+        return Claims.read(file)
+    if kind in (Kind.BACKEND, Kind.KERNELS):
+        missing = f"there is no {file}" if file is not None else f"{offer.value} is in no package with a conformance.toml"
+        told = f"{offer.id} is proven without claims, so that no operator is tried: {missing}; claims = {{}} says so"
+        warnings.warn(told, ClaimsWarning, stacklevel=3)
     return Claims()

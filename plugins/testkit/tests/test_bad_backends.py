@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from delegraph_testkit.checks import checks_of
 from delegraph_testkit.outcomes import Level, Outcome
+from delegraph_testkit.process import Process
+from delegraph_testkit.session import Session
 from delegraph_testkit.subject import Kind, Subject
+from delegraph_testkit.worker import InThisProcess
 
 Install = Callable[..., Any]
 CONTRACT = [check.id for check in checks_of(Subject(Kind.BACKEND, "calc")) if check.level is Level.CONTRACT]
@@ -343,3 +347,26 @@ def test_a_blob_that_ends_the_process(install: Install) -> None:
     assert result.outcome is Outcome.CRASHED
     assert "its process ended with code 7: mutation " in result.detail
     assert ".mutated.pte" in result.detail
+
+
+def test_an_installed_tool_does_not_hide_the_plug_in(install: Install) -> None:
+    """The kit proves what the plug-in does, not what somebody's wrapper around it does."""
+    install(
+        entry_points=("[delegraph.quantizers]", "[delegraph.plugins]\nnosy = calc_runtime:Nosy\n[delegraph.quantizers]"),
+        runtime=("class Calc(", NOSY + "class Calc("),
+    )
+    subject = Subject(Kind.BACKEND, "calc")
+    with Session(subject, 60.0, (InThisProcess(), Process("without-torch"))) as session:
+        (check,) = [check for check in checks_of(subject) if check.id == "contract/outputs_are_written"]
+        result = session.result(replace(check, programs=("arithmetic",)))
+    assert (result.outcome, result.detail) == (Outcome.PASSED, "")
+
+
+NOSY = """class Nosy:
+    @__import__("delegraph").plugins.hookimpl(wrapper=True)
+    def execute(self):
+        raise RuntimeError("a tool is here")
+        yield
+
+
+"""

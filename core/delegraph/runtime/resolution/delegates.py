@@ -6,10 +6,12 @@ the blob and what to do.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -41,6 +43,10 @@ from delegraph.runtime.resolution.backends import BackendRegistry
 from delegraph.tables import printable
 
 
+BindHook: TypeAlias = Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], object] | None]
+"""`BackendInterface.bind`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Delegate:
     """An initialised blob, which a `DelegateCall` calls. The hooks are the backend's, tools' wrappers around them."""
@@ -51,7 +57,7 @@ class Delegate:
     execute: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], None]
     cancel: Callable[[bool], None]
     destroy: Callable[[Handle], None]
-    bind_hook: Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], object] | None]
+    bind_hook: BindHook
     binds_again: bool
 
     def outputs_of(self, args: Sequence[Argument]) -> Sequence[Argument]:
@@ -171,18 +177,20 @@ def _init(
     ):
         handle = hook("init")(context, blob, specs)
     _refuse_unread(context.runtime_specs, record.id)
-    wrapped = registry.plugins.is_wrapped("execute")  # then `bind` must not go around the wrappers
-    bind = _never_bind if wrapped else backend.bind
+    execute = np.errstate(all="ignore")(hook("execute"))
+    bind: BindHook = backend.bind
+    if registry.plugins.is_wrapped("execute"):
+        bind = _bind_within_wrappers(backend, registry)
     cancel = partial(backend.cancel, handle)
     return Delegate(
         record.id,
         handle,
         backend.num_outputs(handle),
-        np.errstate(all="ignore")(hook("execute")),
+        execute,
         cancel,
         hook("destroy"),
         bind,
-        backend.binds_again and not wrapped,
+        backend.binds_again,
     )
 
 
@@ -202,8 +210,26 @@ def _refuse_unread(options: Mapping[str, object], backend_id: str) -> None:
         raise InvalidArgument(unknown_options_text(f"backend {backend_id!r}", options.unread, options.asked))
 
 
-def _never_bind(context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
-    return None
+def _bind_within_wrappers(backend: BackendInterface, registry: BackendRegistry) -> BindHook:
+    """`bind`, whose calls tools see as the `execute`s that they stand for. Wrappers are bound once, for a bind is cheap,
+    and by threads, for sessions share them."""
+    bound = threading.local()
+    execute = registry.plugins.bound("delegraph.backends", backend, "execute", lambda *_: bound.call())
+
+    def bind(
+        context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
+    ) -> Callable[[], object] | None:
+        call = backend.bind(context, handle, args)
+        if call is None:
+            return None
+
+        def run() -> None:
+            bound.call = call
+            execute(context, handle, args)
+
+        return run
+
+    return bind
 
 
 @contextmanager
