@@ -33,9 +33,10 @@ Codes: ExecuTorch `runtime/core/error.h`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, TypeVar, cast
+from typing import ClassVar, Final, TypeVar, cast
 
 __all__ = [
+    "FOREIGN",
     "AccessFailed",
     "BackendMissing",
     "Cancelled",
@@ -73,6 +74,7 @@ __all__ = [
     "UnsupportedOperator",
     "UntrustedFile",
     "VerificationError",
+    "cause_of",
     "restated",
 ]
 
@@ -430,6 +432,19 @@ _E = TypeVar("_E", bound=DelegraphError)
 def not_loaded_text(broken: Iterable[PluginError]) -> str:
     """Lines for an error about something that no plug-in has: the plug-ins that nobody could ask."""
     return "".join(f"\n  could not be loaded: {error}" for error in broken)
+
+
+FOREIGN: Final = (Exception, SystemExit)
+"""Whatever the code of a plug-in may raise ahead of time. On devices `SystemExit` is let through, as Ctrl-C is: there
+it is the handler's of a signal that ends a server, wherever it is just then."""
+
+
+def cause_of(error: BaseException) -> str:
+    """`ValueError: its text`, for the message of an error of ours; a text that cannot be made is said to be such."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except FOREIGN as fault:
+        return f"{type(error).__name__}, which cannot be printed ({type(fault).__name__} in its __str__)"
 
 
 def restated(error: _E, message: str) -> _E:

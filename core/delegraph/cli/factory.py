@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from delegraph.aot.export import DynamicShapes
-from delegraph.errors import LoweringError
+from delegraph.errors import LoweringError, cause_of
 
 __all__ = ["ModelToLower", "called", "field_by_method", "models_from"]
 
@@ -70,7 +70,7 @@ def called(spec: str) -> object:
     try:
         return factory()
     except Exception as cause:
-        raise LoweringError(f"{spec} raised {type(cause).__name__}: {cause}") from cause
+        raise LoweringError(f"{spec} raised {cause_of(cause)}") from cause
 
 
 def _module(place: str, spec: str) -> ModuleType:
@@ -82,7 +82,7 @@ def _module(place: str, spec: str) -> ModuleType:
     try:
         return _load(place) if is_file else importlib.import_module(place)
     except Exception as cause:
-        raise LoweringError(f"importing {place} raised {type(cause).__name__}: {cause}") from cause
+        raise LoweringError(f"importing {place} raised {cause_of(cause)}") from cause
 
 
 def _load(path: str) -> ModuleType:

@@ -9,6 +9,8 @@ from importlib import import_module
 
 import torch
 
+from delegraph.errors import cause_of
+
 __all__ = ["function_violation"]
 
 
@@ -20,7 +22,7 @@ def function_violation(kernel_name: str, schema: torch.FunctionSchema) -> str | 
     try:
         module = import_module(module_name)
     except Exception as cause:
-        return f"importing {module_name} raised {type(cause).__name__}: {cause}"
+        return f"importing {module_name} raised {cause_of(cause)}"
     function = getattr(module, name, None)
     if function is None:
         close = get_close_matches(name, vars(module), n=1)

@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from delegraph.aot.edge import dim_order_ops  # noqa: F401 - registers them
 from delegraph.aot.graph.out_variants import find_out_variant
 from delegraph.aot.torch_internals import all_operator_names, parse_schema
-from delegraph.errors import CodegenError
+from delegraph.errors import CodegenError, cause_of
 
 __all__ = ["SchemaViolation", "callable_schema", "declared_schema", "import_operators"]
 
@@ -30,7 +30,7 @@ def import_operators(modules: Iterable[str]) -> None:
         try:
             import_module(module)
         except Exception as cause:
-            raise CodegenError(f"--import {module}: importing it raised {type(cause).__name__}: {cause}") from cause
+            raise CodegenError(f"--import {module}: importing it raised {cause_of(cause)}") from cause
 
 
 def callable_schema(name: str) -> torch.FunctionSchema:

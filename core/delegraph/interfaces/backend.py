@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
+from delegraph.errors import cause_of
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.program.schema import Buffer, CompileSpec
@@ -84,7 +85,7 @@ class Availability:
         try:
             answer: object = backend.is_available()
         except Exception as error:
-            return cls(False, f"its is_available raised {type(error).__name__}: {error}", _REPORT)
+            return cls(False, f"its is_available raised {cause_of(error)}", _REPORT)
         if isinstance(answer, Availability):
             return answer
         if not isinstance(answer, bool):

@@ -21,7 +21,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import InvalidArgument, MemoryAllocationFailed, RuntimeFault
+from delegraph.errors import InvalidArgument, MemoryAllocationFailed, RuntimeFault, cause_of
 from delegraph.program.devices import Device
 
 __all__ = ["DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"]
@@ -62,9 +62,7 @@ class DeviceMemoryBuffer:
         except RuntimeFault:
             raise
         except Exception as error:
-            raise MemoryAllocationFailed(
-                f"{device} did not give {nbytes:,} bytes: {type(error).__name__}: {error}"
-            ) from error
+            raise MemoryAllocationFailed(f"{device} did not give {nbytes:,} bytes: {cause_of(error)}") from error
         weakref.finalize(self, allocator.deallocate, self.memory)
 
     def __len__(self) -> int:

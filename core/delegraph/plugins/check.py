@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from delegraph.deprecation import PluginDeprecationWarning
-from delegraph.errors import PluginError, PluginUnavailable
+from delegraph.errors import FOREIGN, PluginError, PluginUnavailable, cause_of
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.hookspecs import GROUPS, group_named
@@ -160,8 +160,8 @@ def _loaded(offer: Offer, questions: Questions) -> dict[str, object]:
         return {"unavailable": str(error), "seconds": perf_counter() - start}
     except PluginError as error:
         return {"error": str(error), "kind": type(error).__name__, "seconds": perf_counter() - start}
-    except Exception as error:
-        return {"error": f"{offer}: {type(error).__name__}: {error}", "kind": type(error).__name__}
+    except FOREIGN as error:
+        return {"error": f"{offer}: {cause_of(error)}", "kind": type(error).__name__}
 
 
 def _facts(registry: PluginRegistry, offer: Offer, plugin: Any, questions: Questions) -> dict[str, object]:

@@ -111,7 +111,7 @@ def package_folder(offer: Offer) -> Path | None:
 
 
 def _find(name: str, search: Sequence[str] | None) -> ModuleSpec | None:
-    # every finder, within a package too: where a project's folder hides its package of the same name (`zorch/zorch`, seen
+    # every finder, within a package too: where a project's folder hides its package of that name (`zorch/zorch`, seen
     # from the folder above, is a namespace), an editable installation's own finder still knows zorch.aot
     specs = (finder.find_spec(name, None if search is None else list(search)) for finder in sys.meta_path)
     return next((spec for spec in specs if spec is not None), None)

@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 
 from delegraph.deprecation import loading_plugin
-from delegraph.errors import PluginLoadError, PluginVersionError
+from delegraph.errors import PluginLoadError, PluginVersionError, cause_of
 from delegraph.plugins.adaptation import adapted, renamed
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.hookspecs import Form, PluginGroup, group_named
@@ -160,4 +160,4 @@ def _said(error: BaseException) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1:]
     theirs = [frame for frame in last if "importlib" not in frame.filename and frame.filename != __file__]
     where = "".join(f" ({frame.filename}:{frame.lineno})" for frame in theirs)
-    return f"{type(error).__name__}: {error}{where}"
+    return f"{cause_of(error)}{where}"

@@ -15,12 +15,14 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import (
+    FOREIGN,
     DelegraphError,
     PluginConflict,
     PluginError,
     PluginLoadError,
     PluginNotFound,
     UnknownOption,
+    cause_of,
     restated,
 )
 from delegraph.plugins.discovery import Offer, Selection, did_you_mean, full_id, normalised, scan
@@ -157,11 +159,11 @@ class PluginRegistry:
             raise restated(error, f"{error}{_TAKEN_ELSEWHERE.get(offer.group, '')}") from None
         except PluginLoadError:
             raise
-        except Exception as error:
+        except FOREIGN as error:
             if isinstance(error, DelegraphError) and not isinstance(error, PluginError):  # of the user's request
                 raise restated(error, f"{offer.distribution}: {error}") from error
             remedy = f"check the options {dict(options)}" if options else f"report it to {offer.distribution}'s authors"
-            raise failure(offer, f"its factory raised {type(error).__name__}: {error}", remedy) from error
+            raise failure(offer, f"its factory raised {cause_of(error)}", remedy) from error
         product = group_named(group).product
         return adopt_product(offer, product, instance) if product else instance
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pluggy
 
+from delegraph.errors import cause_of
 from delegraph.interfaces.tool import WRAPPABLE
 from delegraph.plugins.discovery import Offer, did_you_mean
 from delegraph.plugins.hookspecs import GROUPS, parameters
@@ -129,7 +130,7 @@ class Tools:
             try:
                 watcher.function(*(details[name] for name in watcher.argnames))
             except Exception as error:
-                told = f"{watcher.plugin_name} raised at {event}: {type(error).__name__}: {error}"
+                told = f"{watcher.plugin_name} raised at {event}: {cause_of(error)}"
                 warnings.warn(told, PluginWarning, stacklevel=3)
 
     def _manager_of(self, *subjects: object) -> _Manager:

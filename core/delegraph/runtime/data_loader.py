@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
-from delegraph.errors import AccessFailed, DelegraphError
+from delegraph.errors import AccessFailed, DelegraphError, cause_of
 from delegraph.interfaces.data_loader import DataLoader
 from delegraph.program.schema import Buffer
 from delegraph.runtime.lacking import lacking
@@ -193,7 +193,7 @@ def _faults_as_access_failed(what: str) -> Iterator[None]:
     except DelegraphError:
         raise
     except Exception as error:
-        raise AccessFailed(f"{what}: {type(error).__name__}: {error}") from error
+        raise AccessFailed(f"{what}: {cause_of(error)}") from error
 
 
 def open_data_loader(source: Source, plugins: PluginRegistry | None = None) -> DataLoader:
@@ -241,7 +241,7 @@ def _url_loader(url: str, plugins: PluginRegistry | None) -> DataLoader:
     except DelegraphError:
         raise
     except Exception as error:
-        raise AccessFailed(f"{url}: the data loader for {scheme!r} raised {type(error).__name__}: {error}") from error
+        raise AccessFailed(f"{url}: the data loader for {scheme!r} raised {cause_of(error)}") from error
     if not isinstance(loader, DataLoader):
         raise AccessFailed(f"{url}: the data loader for {scheme!r} gave {loader!r:.80}, which is not a DataLoader")
     return _Guarded(loader)

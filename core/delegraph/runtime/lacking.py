@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-from delegraph.errors import AccessFailed, MemoryAllocationFailed, NotSupported, RuntimeFault
+from delegraph.errors import AccessFailed, MemoryAllocationFailed, NotSupported, RuntimeFault, cause_of
 
 __all__ = ["lacking"]
 
@@ -21,7 +21,7 @@ _NO_ROOM: Final = ("failed to map segment", "cannot allocate memory")
 def lacking(error: BaseException) -> RuntimeFault | None:
     """The fault in the place of `error`; None if it says of nothing that it is lacking."""
     number = error.errno if isinstance(error, OSError) else None
-    says_so = any(words in str(error).lower() for words in _NO_ROOM)
+    says_so = any(words in cause_of(error).lower() for words in _NO_ROOM)
     if isinstance(error, MemoryError) or number == errno.ENOMEM or says_so:
         return MemoryAllocationFailed("the system did not give the memory for it")
     if isinstance(error, ModuleNotFoundError) and error.name is not None:

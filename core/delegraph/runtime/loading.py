@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from delegraph.errors import DelegraphError, Internal, restated
+from delegraph.errors import DelegraphError, Internal, cause_of, restated
 from delegraph.interfaces.backend import BackendInitContext
 from delegraph.interfaces.kernel import Kernel
 from delegraph.interfaces.options import Options
@@ -232,7 +232,7 @@ def _only_ours(what: str) -> Iterator[None]:
     except DelegraphError:
         raise
     except Exception as error:
-        fault = lacking(error) or Internal(f"{type(error).__name__}: {error}")
+        fault = lacking(error) or Internal(cause_of(error))
         raise restated(fault, f"{what}: {fault}") from error
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import DelegateInvalidHandle, Internal, InvalidState, NotFound
+from delegraph.errors import DelegateInvalidHandle, Internal, InvalidState, NotFound, cause_of
 from delegraph.runtime.calls.arguments import Arguments
 from delegraph.runtime.calls.targets import TargetCheck, Targets
 from delegraph.runtime.execution.tracing import DebugLevel
@@ -227,7 +227,7 @@ class Method:
             try:
                 self._loaded.delegates.destroy()
             except Exception as error:
-                raise Internal(f"method {self._name!r}: destroying a delegate: {error}") from error
+                raise Internal(f"method {self._name!r}: destroying a delegate: {cause_of(error)}") from error
 
     def __repr__(self) -> str:
         count = sum(len(chain.instructions) for chain in self._loaded.plan.chains)

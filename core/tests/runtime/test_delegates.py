@@ -249,7 +249,7 @@ def test_a_stamp_that_is_damaged_is_not_none(build: Any, load_method: Any, stamp
     ("raised", "fault", "message"),
     [
         (InvalidArgument("no chip of that name"), InvalidArgument, r"method 'forward', delegate 1 \(Bad\): no chip"),
-        (OSError("gone"), Internal, r"delegate 1 \(Bad\): OSError while initialising: gone"),
+        (OSError("gone"), Internal, r"delegate 1 \(Bad\): while initialising: OSError: gone"),
     ],
 )
 def test_a_failing_init_destroys_the_others(
@@ -293,7 +293,7 @@ def test_a_failing_destroy_keeps_no_other_from_it(build: Any, load_method: Any) 
 
     backend = Fails()
     method = load_method(build, plus(build, 1, 2), backends={"Adder": backend})
-    with pytest.raises(Internal, match="method 'forward': destroying a delegate: bus error"):
+    with pytest.raises(Internal, match="method 'forward': destroying a delegate: OSError: bus error"):
         method.close()
     assert backend.log[2:] == [("destroy", 2), ("destroy", 1)]
 

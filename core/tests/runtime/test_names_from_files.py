@@ -78,7 +78,7 @@ def test_operators_that_fail(build: Any) -> None:
 def test_backends(build: Any, verdict: Verdict) -> None:
     x = build.tensor(1)
     build.delegate(EVIL, x, build.tensor(1), specs=[BlobStamp(EVIL, EVIL, EVIL, 1).to_compile_spec()])
-    text = told(build, backend=Backend(verdict)).replace("KeyError while initialising: " + repr(EVIL), "")
+    text = told(build, backend=Backend(verdict)).replace("while initialising: KeyError: " + repr(EVIL), "")
     assert is_harmless(text)
     assert "pip install evil" not in text.replace(repr(EVIL)[1:-1], "")
 

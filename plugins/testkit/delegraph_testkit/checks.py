@@ -136,6 +136,7 @@ def _partitioner_checks(claims: Claims) -> Iterator[Check]:
 def _kernels_checks(claims: Claims) -> Iterator[Check]:
     yield Check(Level.LOADS, "loads_with_torch", "load_checks")
     yield Check(Level.LOADS, "loads_without_torch", "load_checks", torch_free=True)
+    yield Check(Level.LOADS, "kernels_fit_their_operators", "load_checks")
     for name in _OF_A_RUN:
         yield Check(Level.CONTRACT, name, "contract_checks", torch_free=True, programs=(*_CONTRACT, *claims.models))
     yield from _operator_checks()

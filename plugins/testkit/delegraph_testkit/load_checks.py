@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from typing import Final
+from typing import Any, Final
 
 from delegraph.errors import DelegraphError, UnknownOption
-from delegraph.interfaces import Availability
+from delegraph.interfaces import Availability, KernelLibrary
 from delegraph.plugins import Offer, PluginDeprecationWarning, default_registry
 from delegraph_testkit.bench import Bench
 from delegraph_testkit.no_torch import asked_for_torch
@@ -15,6 +16,7 @@ from delegraph_testkit.outcomes import Unclaimed
 __all__ = [
     "answers_whether_it_is_available",
     "both_halves_are_installed",
+    "kernels_fit_their_operators",
     "loads_with_torch",
     "loads_without_torch",
     "unknown_options_are_refused",
@@ -60,6 +62,34 @@ def loads_without_torch(bench: Bench) -> None:
             default_registry().load(offer.group, offer.name)
     asked = asked_for_torch()
     assert not asked, f"it tries to import torch, in {', '.join(dict.fromkeys(asked))}"
+
+
+def kernels_fit_their_operators(bench: Bench) -> None:
+    """Each kernel is of an operator that there is, as far as torch knows (`aten`), and takes its arguments."""
+    library = default_registry().load("delegraph.kernels", bench.subject.name)
+    for op in sorted(library.operator_names()):
+        schema = _schema(op)
+        assert schema is not None or not op.startswith("aten::"), f"torch has no operator {op}: no program calls it"
+        for kernel in library if schema is not None and isinstance(library, KernelLibrary) else ():
+            if kernel.op != op:
+                continue
+            names = ["context", *(argument.name for argument in schema.arguments)]
+            try:
+                inspect.signature(kernel.function).bind(*names)
+            except TypeError as error:
+                raise AssertionError(f"its kernel of {op} is called with ({', '.join(names)}): {error}") from error
+
+
+def _schema(op: str) -> Any:
+    """torch's schema of `op`, None if nobody registered it."""
+    import torch
+
+    namespace, _, name = op.partition("::")
+    packet, _, overload = name.partition(".")
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")._schema
+    except AttributeError:
+        return None
 
 
 def unknown_options_are_refused(bench: Bench) -> None:

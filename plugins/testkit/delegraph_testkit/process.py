@@ -92,7 +92,7 @@ class Process:
 
 
 def _without_tools() -> dict[str, str]:
-    """The variable that leaves installed tools out: a plug-in is proven as it is, not with others' wrappers around it."""
+    """The variable that leaves installed tools out: a plug-in is proven as it is, without others' wrappers."""
     tools = [offer.id for offer in default_registry().offers("plugins") if offer.location]  # not in this process alone
     already = os.environ.get("DELEGRAPH_DISABLE_PLUGINS", "")
     return {"DELEGRAPH_DISABLE_PLUGINS": ",".join(filter(None, [already, *tools]))}

@@ -1,4 +1,4 @@
-"""Results as they come -> the same, with how far it is on standard error: a bar on a terminal, else a line now and then."""
+"""Results as they come -> the same, with how far it is on standard error: a bar on a terminal, else lines."""
 
 from __future__ import annotations
 

@@ -66,7 +66,9 @@ def subjects_called(name: str, claims: Claims | None = None, registry: PluginReg
             f"nothing installed is called {name!r} that could be proven: a partitioner, kernel library or quantizer;"
             " `delegraph plugins list` shows what is there"
         )
-    return [Subject(kind, offer.name, _claims_beside(kind, offer) if claims is None else claims) for kind, offer in provable]
+    return [
+        Subject(kind, offer.name, _claims_beside(kind, offer) if claims is None else claims) for kind, offer in provable
+    ]
 
 
 def _kind(offer: Offer, registry: PluginRegistry) -> Kind | None:
@@ -84,7 +86,9 @@ def _claims_beside(kind: Kind, offer: Offer) -> Claims:
     if file is not None and file.is_file():
         return Claims.read(file)
     if kind in (Kind.BACKEND, Kind.KERNELS):
-        missing = f"there is no {file}" if file is not None else f"{offer.value} is in no package with a conformance.toml"
+        missing = (
+            f"there is no {file}" if file is not None else f"{offer.value} is in no package with a conformance.toml"
+        )
         told = f"{offer.id} is proven without claims, so that no operator is tried: {missing}; claims = {{}} says so"
         warnings.warn(told, ClaimsWarning, stacklevel=3)
     return Claims()

@@ -270,6 +270,22 @@ def test_a_fault_ahead_of_time_is_caught(install: Install, check: str, changes: 
 # ---- outcomes besides ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("aten::mul.out", "aten::mull.out"), "torch has no operator aten::mull.out: no program calls it"),
+        (
+            ("mul_out(context, self, other, out)", "mul_out(context, self, other)"),
+            "aten::mul.out is called with (context",
+        ),
+    ],
+)
+def test_a_kernel_that_fits_no_operator(install: Install, change: tuple[str, str], message: str) -> None:
+    result = install(kernels=change).result("loads/kernels_fit_their_operators", Kind.KERNELS)
+    assert result.outcome is Outcome.FAILED
+    assert message in result.detail
+
+
 @pytest.mark.database
 @pytest.mark.parametrize(
     ("check", "outcome", "detail"),
@@ -352,7 +368,10 @@ def test_a_blob_that_ends_the_process(install: Install) -> None:
 def test_an_installed_tool_does_not_hide_the_plug_in(install: Install) -> None:
     """The kit proves what the plug-in does, not what somebody's wrapper around it does."""
     install(
-        entry_points=("[delegraph.quantizers]", "[delegraph.plugins]\nnosy = calc_runtime:Nosy\n[delegraph.quantizers]"),
+        entry_points=(
+            "[delegraph.quantizers]",
+            "[delegraph.plugins]\nnosy = calc_runtime:Nosy\n[delegraph.quantizers]",
+        ),
         runtime=("class Calc(", NOSY + "class Calc("),
     )
     subject = Subject(Kind.BACKEND, "calc")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeGuard, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
 from delegraph.aot.arguments import for_methods, made_by_name, read_plugins
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import Partitioner, PartitionerAdapter
+from delegraph.plugins.adaptation import adapted
+from delegraph.plugins.hookspecs import group_named
 from delegraph.plugins.plugin_spec import PluginName, PluginSpec
 from delegraph.plugins.registry import PluginRegistry
+from delegraph.plugins.validation import violations
 
 __all__ = ["Backend", "Backends", "checked_backends", "named_partitioners", "partitioners_by_method"]
 
@@ -85,14 +88,19 @@ def _for_methods(
 
 
 def _adapted(partitioner: Partitioner, plugins: PluginRegistry) -> Partitioner:
-    """A partitioner of another package's class, as that package's installed adapter has it; any other as it is."""
+    """A partitioner of another package's class, as that package's installed adapter has it; of no class of ours, one
+    that has all that is called. Raises `LoweringError` for one that lacks something."""
     if isinstance(partitioner, Partitioner):
         return partitioner
     adapters = plugins.names("partitioner_adapters")
     packages = (cls.__module__.partition(".")[0] for cls in type(partitioner).__mro__)
     package = next((package for package in packages if package in adapters), None)
     if package is None:
-        return partitioner
+        product = group_named("partitioners").product
+        assert product is not None
+        if faults := violations(product, partitioner):
+            raise LoweringError(f"partitioner {type(partitioner).__name__}: {'; '.join(faults)}")
+        return cast(Partitioner, adapted(product, partitioner))
     adapter: PartitionerAdapter = plugins.load("partitioner_adapters", package)
     return adapter(partitioner)
 

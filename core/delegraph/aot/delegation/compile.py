@@ -10,7 +10,15 @@ from torch.export import ExportedProgram
 
 from delegraph.aot.delegation.lowered_module import Compiled, LoweredBackendModule, lowered_modules, with_blobs
 from delegraph.aot.delegation.lowerings import find_lowering
-from delegraph.errors import DelegraphError, LoweringError, PluginUnavailable, PreprocessError, UnsupportedOperator
+from delegraph.errors import (
+    FOREIGN,
+    DelegraphError,
+    LoweringError,
+    PluginUnavailable,
+    PreprocessError,
+    UnsupportedOperator,
+    cause_of,
+)
 from delegraph.interfaces.lowering import BackendDetails, PreprocessResult
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
@@ -183,8 +191,8 @@ def _call(
         raise
     except DelegraphError as error:
         raise _failure(offer, modules, str(error)) from error
-    except Exception as error:
-        raise _failure(offer, modules, f"{type(error).__name__}: {error}") from error
+    except FOREIGN as error:
+        raise _failure(offer, modules, cause_of(error)) from error
 
 
 def _check_shape(

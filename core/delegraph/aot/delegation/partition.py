@@ -27,7 +27,7 @@ from torch.fx import Graph, Node
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
 from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.aot.graph.source_location import user_location
-from delegraph.errors import InvalidPartition, LoweringError
+from delegraph.errors import FOREIGN, InvalidPartition, LoweringError, cause_of
 from delegraph.interfaces.lowering import DelegationSpec, Partitioner, PartitionResult
 
 __all__ = [
@@ -96,8 +96,8 @@ def partition_program(
         result = partitioner.partition(program)
     except LoweringError:
         raise
-    except Exception as error:
-        raise LoweringError(f"{by}: it raised {type(error).__name__}: {error}") from error
+    except FOREIGN as error:
+        raise LoweringError(f"{by}: it raised {cause_of(error)}") from error
     if not isinstance(result, PartitionResult):
         raise InvalidPartition(f"{by}: it returned {type(result).__name__}, not a PartitionResult")
     # some copy the program to try things out on it; the copy's nodes are the same in number and order

@@ -11,9 +11,9 @@ from delegraph.aot.emission.memory_limit import check_limits
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.emission.values import MethodValues
 from delegraph.aot.memory_planning import MemoryPlanningPass, MethodMemory, MethodPlan
-from delegraph.errors import LoweringError, PluginError
+from delegraph.errors import FOREIGN, DelegraphError, LoweringError, PluginError, cause_of
 from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
-from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, PlanError, check_places, check_plan
+from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, PlanError, check_places, check_plan
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.devices import CPU, Device, memory_devices
 from delegraph.program.memory.live_ranges import BEFORE, live_ranges
@@ -101,11 +101,23 @@ def shared_memory(methods: Sequence[EmittedMethod], alignment: int, described: i
 
 
 def load_planner(planner: str | MemoryPlanner, registry: PluginRegistry) -> MemoryPlanner:
-    """The planner of that name in `registry` or the function itself. Raises `PluginError`."""
-    if not isinstance(planner, str):
-        return planner
-    loaded: MemoryPlanner = registry.load("delegraph.memory_planners", planner)
-    return loaded
+    """The planner of that name in `registry` or the function itself; whatever goes wrong in it is a `LoweringError`
+    that names it. Raises `PluginError`."""
+    name = planner if isinstance(planner, str) else getattr(planner, "__name__", type(planner).__name__)
+    plan: MemoryPlanner = registry.load("delegraph.memory_planners", planner) if isinstance(planner, str) else planner
+
+    def guarded(lifetimes: Sequence[Lifetime], alignment: int) -> Plan:
+        try:
+            result: object = plan(lifetimes, alignment)
+        except DelegraphError:
+            raise
+        except FOREIGN as error:
+            raise LoweringError(f"memory planner {name}: it raised {cause_of(error)}") from error
+        if not isinstance(result, Plan):
+            raise LoweringError(f"memory planner {name}: it returned {type(result).__name__}, not a Plan")
+        return result
+
+    return guarded
 
 
 # ---- lifetimes -------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from torch.utils import _pytree as pytree
 from delegraph.aot.graph.source_location import user_location
 from delegraph.aot.passes.proxy_value import NodeMetadata, ProxyValue
 from delegraph.aot.torch_internals import FakeScriptObject, enable_python_dispatcher, executorch_call_delegate
-from delegraph.errors import DelegraphError, LoweringError
+from delegraph.errors import FOREIGN, DelegraphError, LoweringError, cause_of
 from delegraph.interfaces.graph_pass import Dialect
 
 __all__ = ["ExportPass"]
@@ -115,9 +115,9 @@ class ExportInterpreter(Interpreter):
             return super().run_node(n)
         except DelegraphError:
             raise
-        except Exception as cause:
+        except FOREIGN as cause:
             name = type(self.callback).__name__
-            raise LoweringError(f"pass {name}: {cause}", node=n.name, location=user_location(n)) from cause
+            raise LoweringError(f"pass {name}: {cause_of(cause)}", node=n.name, location=user_location(n)) from cause
 
     def placeholder(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Argument]) -> Argument:
         """Hand it to the pass."""

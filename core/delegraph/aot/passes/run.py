@@ -14,7 +14,7 @@ from delegraph.aot.edge.edge_ops import use_edge_operators
 from delegraph.aot.graph.bodies import attributes, output_values
 from delegraph.aot.graph.debug_handles import fill_debug_handles
 from delegraph.aot.graph.edit import copy_program, rebuild
-from delegraph.errors import DelegraphError, LoweringError
+from delegraph.errors import FOREIGN, DelegraphError, LoweringError, cause_of
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult, GraphPass
 
 __all__ = ["program_with_graph", "run_passes"]
@@ -56,8 +56,8 @@ def _run(program: ExportedProgram, graph_pass: GraphPass) -> ExportedProgram:
         result = graph_pass(program if of_program else program.graph_module)  # type: ignore[arg-type]
     except DelegraphError:
         raise
-    except Exception as cause:
-        raise LoweringError(f"pass {name} failed: {cause}") from cause
+    except FOREIGN as cause:
+        raise LoweringError(f"pass {name} failed: {cause_of(cause)}") from cause
     return _of_program_pass(result, name) if of_program else _of_graph_pass(program, result, name)
 
 

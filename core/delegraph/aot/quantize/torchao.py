@@ -15,7 +15,7 @@ from torch.fx.node import Target
 
 from delegraph.aot.graph.bodies import bodies
 from delegraph.aot.quantize.weights.body_weights import CONTROL_FLOW
-from delegraph.errors import DelegraphError, LoweringError
+from delegraph.errors import DelegraphError, LoweringError, cause_of
 
 __all__ = ["calling_torchao", "check_torchao", "graph_by_graph", "pt2e"]
 
@@ -46,8 +46,7 @@ def calling_torchao(method: str, quantizers: Iterable[str], step: Callable[[], G
         raise
     except Exception as cause:
         raise LoweringError(
-            f"method {method!r}: torchao could not follow the annotations of {', '.join(quantizers)}:"
-            f" {type(cause).__name__}: {cause}"
+            f"method {method!r}: torchao could not follow the annotations of {', '.join(quantizers)}: {cause_of(cause)}"
         ) from cause
 
 

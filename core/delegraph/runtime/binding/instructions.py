@@ -8,11 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from inspect import CO_VARARGS
 from itertools import pairwise
+from types import FunctionType
 
 import numpy as np
 
-from delegraph.errors import InvalidArgument, InvalidProgram, OperatorMissing, PluginConflict, restated
+from delegraph.errors import (
+    Internal,
+    InvalidArgument,
+    InvalidProgram,
+    OperatorMissing,
+    PluginConflict,
+    restated,
+)
 from delegraph.interfaces.backend import Argument
 from delegraph.interfaces.kernel import BoundCall, Kernel
 from delegraph.program.devices import CPU, tagged_device
@@ -135,6 +144,7 @@ class Binder:
     def kernel(self, call: KernelCall) -> BoundCall:
         kernel = self.kernels[self.op_names[call.op_index], kernel_key(call.args, self.records)]
         args, result = split_arguments(call.args, self.records)
+        _refuse_other_arity(kernel, len(args) + 1)
         if result is not None:  # a scalar, which has no memory to be written into: the kernel returns it
             return self.storing(partial(kernel.function, self.context), args, result)
         if not self.values.fixed(args):
@@ -277,6 +287,22 @@ class Binder:
             call()
 
         return run
+
+
+def _refuse_other_arity(kernel: Kernel, number: int) -> None:
+    """Raise `Internal` for a kernel's function that cannot be called with `number` arguments, its context included.
+
+    By its code, as `inspect.signature` takes 10 us, and this is on the way to the first inference.
+    """
+    function = kernel.function
+    if not isinstance(function, FunctionType) or function.__code__.co_flags & CO_VARARGS:
+        return
+    most = function.__code__.co_argcount
+    if not most - len(function.__defaults__ or ()) <= number <= most:
+        raise Internal(
+            f"the kernel of {kernel.library!r} takes {most} parameters, and is called with {number}: the context, then"
+            " the operator's arguments, its outs included"
+        )
 
 
 def bind_blocks(plan: ExecutionPlan, binder: Binder, finish: Finish, fault_of: FaultOf) -> tuple[Block, ...]:

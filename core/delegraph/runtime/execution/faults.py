@@ -7,13 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from delegraph.errors import (
-    Internal,
-    InvalidArgument,
-    InvalidType,
-    RuntimeFault,
-    restated,
-)
+from delegraph.errors import Internal, InvalidArgument, InvalidType, RuntimeFault, cause_of, restated
 from delegraph.interfaces.device import DeviceTensor
 from delegraph.program.schema import (
     Chain,
@@ -49,7 +43,7 @@ def instruction_fault(
     name = instruction_name(plan, record.instructions[instruction])
     where = f"method {plan.name!r}, " + (f"chain {chain}, " if len(plan.chains) > 1 else "")
     arguments = ", ".join(value_text(slots[index]) for index in operands(record.instructions[instruction]))
-    reason = str(error) if isinstance(error, RuntimeFault) else f"{type(error).__name__}: {error}"
+    reason = str(error) if isinstance(error, RuntimeFault) else cause_of(error)
     told = f"{where}instruction {instruction}, {name}({arguments}): {reason}{_user_line(record, instruction)}"
     is_delegate = isinstance(record.instructions[instruction], DelegateCall)
     if isinstance(error, RuntimeFault) and not (is_delegate and type(error) in _FAULTS_OF_CALLERS):

@@ -22,6 +22,7 @@ from delegraph.errors import (
     InvalidArgument,
     PluginNotFound,
     RuntimeFault,
+    cause_of,
     restated,
 )
 from delegraph.interfaces.backend import (
@@ -41,7 +42,6 @@ from delegraph.runtime.execution.tracing import LOAD_DELEGATE
 from delegraph.runtime.lacking import lacking
 from delegraph.runtime.resolution.backends import BackendRegistry
 from delegraph.tables import printable
-
 
 BindHook: TypeAlias = Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], object] | None]
 """`BackendInterface.bind`."""
@@ -211,14 +211,12 @@ def _refuse_unread(options: Mapping[str, object], backend_id: str) -> None:
 
 
 def _bind_within_wrappers(backend: BackendInterface, registry: BackendRegistry) -> BindHook:
-    """`bind`, whose calls tools see as the `execute`s that they stand for. Wrappers are bound once, for a bind is cheap,
+    """`bind`, whose calls tools see as the `execute`s that they stand for. Wrappers are bound once, as binds are many,
     and by threads, for sessions share them."""
     bound = threading.local()
     execute = registry.plugins.bound("delegraph.backends", backend, "execute", lambda *_: bound.call())
 
-    def bind(
-        context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
-    ) -> Callable[[], object] | None:
+    def bind(context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> Callable[[], object] | None:
         call = backend.bind(context, handle, args)
         if call is None:
             return None
@@ -240,5 +238,5 @@ def _naming(plan: ExecutionPlan, index: int, record: BackendDelegate) -> Iterato
     except RuntimeFault as error:
         raise restated(error, f"{where}: {error}") from error
     except Exception as error:
-        fault = lacking(error) or Internal(f"{type(error).__name__} while initialising: {error}")
+        fault = lacking(error) or Internal(f"while initialising: {cause_of(error)}")
         raise restated(fault, f"{where}: {fault}") from error

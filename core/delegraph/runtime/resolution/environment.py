@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from delegraph.errors import cause_of
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.runtime.execution.limits import DEFAULT_LIMITS, Limits
@@ -92,7 +93,7 @@ def _platform_called(platform: Platform | str, plugins: PluginRegistry | None) -
     try:
         created: object = factory()
     except Exception as error:
-        raise failure(offer, f"it raised {type(error).__name__}: {error}", "report it to its authors") from error
+        raise failure(offer, f"it raised {cause_of(error)}", "report it to its authors") from error
     if not isinstance(created, Platform):
         raise failure(offer, f"it made {created!r:.80}, which is not a Platform", "its authors return what fits")
     return created

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import DelegraphError, InvalidArgument, MemoryAllocationFailed
+from delegraph.errors import DelegraphError, InvalidArgument, MemoryAllocationFailed, cause_of
 from delegraph.interfaces.device import DeviceMemoryBuffer
 from delegraph.interfaces.platform import ALIGNMENT, DEFAULT_PLATFORM, Platform
 from delegraph.program.schema import Buffer
@@ -140,9 +140,7 @@ def allocate(platform: Platform, nbytes: int) -> NDArray[np.uint8]:
     except DelegraphError:
         raise
     except Exception as error:
-        raise MemoryAllocationFailed(
-            f"the platform's allocate({nbytes:,}) raised {type(error).__name__}: {error}"
-        ) from error
+        raise MemoryAllocationFailed(f"the platform's allocate({nbytes:,}) raised {cause_of(error)}") from error
     if len(memory) < nbytes:
         raise MemoryAllocationFailed(f"the platform's allocate({nbytes:,}) gave {len(memory):,} bytes")
     return memory

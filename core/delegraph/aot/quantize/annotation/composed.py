@@ -23,7 +23,7 @@ from torch.fx.node import Target
 
 from delegraph.aot.quantize.annotation.masked_scores import masked_scores
 from delegraph.aot.quantize.annotations import ANNOTATION, VALUE_MOVES, Annotation, annotate, is_float_tensor, is_weight
-from delegraph.errors import DelegraphError, LoweringError
+from delegraph.errors import FOREIGN, DelegraphError, LoweringError, cause_of
 from delegraph.interfaces.quantizer import Quantizer
 
 __all__ = ["ComposedQuantizer"]
@@ -126,9 +126,9 @@ class ComposedQuantizer:
             return called(*args)
         except DelegraphError:
             raise
-        except Exception as cause:
+        except FOREIGN as cause:
             raise LoweringError(
-                f"quantizer {name!r} failed in {hook} of method {self._method!r}: {type(cause).__name__}: {cause}"
+                f"quantizer {name!r} failed in {hook} of method {self._method!r}: {cause_of(cause)}"
             ) from cause
 
     def _annotations(self, name: str, model: GraphModule) -> dict[Node, Annotation]:
