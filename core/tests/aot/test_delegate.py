@@ -444,6 +444,15 @@ def test_a_failing_preprocess_is_named(answer: Any, error: type[Exception], mess
         assert "partition: tag 't' of method 'forward': add, mul" in str(caught.value)
 
 
+def test_a_preprocess_that_changes_the_users_weights_is_an_error() -> None:
+    program = functional(torch.nn.Linear(64, 64), torch.ones(4, 64))
+    takes = [Takes(lambda node: "t", "Failing")]
+    with pytest.raises(
+        PreprocessError, match=r"it changed 'weight', a weight of the user's model, which is spoilt now"
+    ):
+        to_backend({"forward": program}, takes, registry(_failing(lambda p: p.state_dict["weight"].data.mul_(2))))
+
+
 def test_results_of_all_methods_have_to_fit() -> None:
     class Forgetful(Together):
         @classmethod

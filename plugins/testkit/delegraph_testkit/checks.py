@@ -103,6 +103,7 @@ def _partition_checks(claims: Claims) -> Iterator[Check]:
     programs = (*_CONTRACT, *_GRAPHS, *claims.models)
     yield Check(Level.PARTITIONS, "nothing_but_tags_is_changed", "partition_checks", programs=programs)
     yield Check(Level.PARTITIONS, "lowering_is_repeatable", "partition_checks", programs=programs)
+    yield Check(Level.PARTITIONS, "weights_are_left_alone", "partition_checks", programs=programs)
     yield Check(Level.PARTITIONS, "what_is_left_has_a_reason", "partition_checks", programs=programs)
     yield Check(Level.PARTITIONS, "what_is_taken_is_compiled", "partition_checks", programs=programs)
     for name in _GRAPHS:

@@ -16,6 +16,7 @@ from delegraph_testkit.models import Example, example
 __all__ = [
     "lowering_is_repeatable",
     "nothing_but_tags_is_changed",
+    "weights_are_left_alone",
     "what_is_left_has_a_reason",
     "what_is_taken_is_compiled",
 ]
@@ -56,6 +57,25 @@ def lowering_is_repeatable(bench: Bench, stored: Stored) -> None:
     source = example(stored.name)
     again = bytes(lowered_onto(source, [asked_for(bench.subject)], quantized_as_claimed(bench.subject, source)))
     assert again == stored.file.read_bytes(), f"{stored.name} lowered twice is two different files"
+
+
+def weights_are_left_alone(bench: Bench, stored: Stored) -> None:
+    """Lowering changes no byte of the user's weights and buffers."""
+    source = example(stored.name)
+    quantized = quantized_as_claimed(bench.subject, source)
+    programs = quantized or {method: _exported(source, method) for method in source.modules}
+    before = {method: copy.deepcopy(program.state_dict) for method, program in programs.items()}
+    lowered_onto(source, [asked_for(bench.subject)], programs)
+    for method, weights in before.items():
+        now = programs[method].state_dict
+        changed = [name for name, weight in weights.items() if not _same_bytes(weight, now[name])]
+        assert not changed, (
+            f"{stored.name}: it changed {', '.join(changed)}, weights of the user's model: change copies"
+        )
+
+
+def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a.flatten().contiguous().view(torch.uint8), b.flatten().contiguous().view(torch.uint8))
 
 
 def what_is_left_has_a_reason(bench: Bench, stored: Stored) -> None:

@@ -203,6 +203,11 @@ AHEAD = [
         {"aot": ("json.dumps([", "json.dumps([__import__('uuid').uuid4().hex, ")},
         "is two different files",
     ),
+    (
+        "partitions/weights_are_left_alone",
+        {"aot": ("attributes[node.name]].tolist()", "attributes[node.name]].data.mul_(2).tolist()")},
+        "a weight of the user's model, which is spoilt now",
+    ),
     ("partitions/what_is_left_has_a_reason", {"aot": ('return f"calc has no {node.target}"', 'return ""')}, "reason"),
     ("partitions/what_is_taken_is_compiled", LATE, "decline what its backend refuses: aten_mul_tensor"),
     pytest.param("operators/mul/float32", LATE, "decline what its backend refuses", marks=pytest.mark.database),
@@ -259,7 +264,11 @@ def test_a_fault_at_run_time_is_caught(install: Install, check: str, change: Any
 
 @pytest.mark.parametrize(("check", "changes", "message"), AHEAD)
 def test_a_fault_ahead_of_time_is_caught(install: Install, check: str, changes: Any, message: str) -> None:
-    program_of = {"what_is_left_has_a_reason": "perceptron", "diamond_is_cut": "diamond"}
+    program_of = {
+        "what_is_left_has_a_reason": "perceptron",
+        "weights_are_left_alone": "constants",
+        "diamond_is_cut": "diamond",
+    }
     programs = (program_of.get(check.partition("/")[2], "arithmetic"),) if check.startswith("partitions/") else None
     claims = {"operators": {"nn.functional.relu": ["float32"]}, "features": ["dynamic_shapes"]}
     result = install(**changes).result(check, programs=programs, **claims)

@@ -10,6 +10,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot.delegation.lowered_module import Compiled, LoweredBackendModule, lowered_modules, with_blobs
 from delegraph.aot.delegation.lowerings import find_lowering
+from delegraph.aot.delegation.weights_guard import ChangedWeight, unchanged_weights
 from delegraph.errors import (
     FOREIGN,
     DelegraphError,
@@ -183,8 +184,13 @@ def _call(
     *args: _P.args,
     **kwargs: _P.kwargs,
 ) -> _R | _Refusal:
+    programs = [module.original_module for group in modules.values() for module in group]
     try:
-        return function(*args, **kwargs)
+        with unchanged_weights(programs):
+            return function(*args, **kwargs)
+    except ChangedWeight as name:
+        told = f"it changed {str(name)!r}, a weight of the user's model, which is spoilt now: it has to change a copy"
+        raise _failure(offer, modules, told) from None
     except (UnsupportedOperator, PreprocessError) as error:
         return _Refusal(error)
     except PluginUnavailable:
