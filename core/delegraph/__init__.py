@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from delegraph import former_modules
 from delegraph.lazy import lazy_names
+
+former_modules.install()
 
 if TYPE_CHECKING:
     from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig

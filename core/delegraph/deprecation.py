@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
-__all__ = ["DeprecatedName", "PluginDeprecationWarning", "loading_plugin", "warn_deprecated"]
+__all__ = ["DeprecatedName", "PluginDeprecationWarning", "former_parameter", "loading_plugin", "warn_deprecated"]
 
 
 class PluginDeprecationWarning(DeprecationWarning):
@@ -21,10 +22,14 @@ class PluginDeprecationWarning(DeprecationWarning):
 
 @dataclass(frozen=True, slots=True)
 class DeprecatedName:
-    """The replacement of a public name, and the plug-in API in which the old name goes: `"2.0"`."""
+    """The replacement of a public name, and the plug-in API in which the old name goes: `"2.0"`.
+
+    Without a `module` the name gives its replacement; with one, what that module has under it still.
+    """
 
     instead: str
     goes: str
+    module: str = ""
 
 
 _USER: Final[ContextVar[str]] = ContextVar("delegraph_plugin_being_loaded", default="")
@@ -52,3 +57,23 @@ def warn_deprecated(used: str, instead: str, goes: str, where: Any = None, stack
         warnings.warn(text, PluginDeprecationWarning, stacklevel=stacklevel + 1)
     else:
         warnings.warn_explicit(text, PluginDeprecationWarning, code.co_filename, code.co_firstlineno)
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def former_parameter(former: str, now: str, goes: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Let a function be called with a keyword that has another name now, with a warning."""
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            if former in kwargs:
+                kwargs[now] = kwargs.pop(former)
+                warn_deprecated(f"the parameter {former!r} of {function.__qualname__}()", repr(now), goes)
+            return function(*args, **kwargs)
+
+        return called
+
+    return decorate

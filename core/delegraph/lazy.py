@@ -19,7 +19,7 @@ def lazy_names(
 
     In a package's `__init__.py`, `__all__` and `modules` follow from its imports for type checkers, as
     `pytest tests/test_public_names.py --renew` writes them. `deprecated` are former names: each gives what has its
-    place now, with a warning.
+    place now, or what it was, with a warning.
     """
     former = deprecated or {}
     module_of = {name: module for module, names in modules.items() for name in names}
@@ -30,8 +30,11 @@ def lazy_names(
                 warn_deprecated,
             )  # brings `dataclasses`, which few programs need this early
 
-            warn_deprecated(f"{package}.{name}", f"{package}.{former[name].instead}", former[name].goes)
-            name = former[name].instead
+            row = former[name]
+            warn_deprecated(f"{package}.{name}", f"{package}.{row.instead}", row.goes)
+            if row.module:
+                return getattr(import_module(row.module), name)
+            name = row.instead
         module = module_of.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -29,6 +29,7 @@ from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.progress import shown_progress
 from delegraph.aot.quantize.request import CalibrationData, Quantizers, quantization_by_method
 from delegraph.aot.stage import Lowering, StageWatcher
+from delegraph.deprecation import former_parameter
 from delegraph.errors import LoweringError
 from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
 from delegraph.notebook import folded
@@ -139,6 +140,7 @@ class EdgeProgramManager:
         return _result(pipeline.run(replace(self._lowering, config=settings), stages))
 
 
+@former_parameter("registry", "plugins", goes="2.0")
 def to_edge(
     programs: Programs,
     constant_methods: Mapping[str, object] | None = None,
@@ -157,6 +159,7 @@ def to_edge(
     return EdgeProgramManager._of(_recording(lowering, edge) if generate_etrecord else edge)
 
 
+@former_parameter("registry", "plugins", goes="2.0")
 def to_edge_transform_and_lower(
     programs: Programs,
     transform_passes: Passes | None = None,
@@ -246,6 +249,7 @@ class Lowered:
         return bytes(self.program.buffer)
 
 
+@former_parameter("registry", "plugins", goes="2.0")
 def lower(
     model: Model,
     args: Sequence[object] | Mapping[str, Sequence[object]] | None = None,

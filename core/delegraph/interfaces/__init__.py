@@ -28,6 +28,7 @@ otherwise, and have more where they have defaults.
     device.py            memory of a device, and tensors in it
     stamp.py             who made a blob
     blob.py              a blob's bytes: a header, named sections and their digests
+    former.py            what had these places before
     records.py           JSON that strangers wrote, as dataclasses
     kernel.py            kernels, their keys, libraries of them; what a kernel is handed
     memory_hierarchy.py  a board's TOML file -> its memories
@@ -47,6 +48,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from delegraph.deprecation import DeprecatedName
 from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -257,5 +259,10 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.interfaces.tool": ("ToolHooks",),
         "delegraph.program.devices": ("Device",),
         "delegraph.program.schema": ("Buffer",),
+    },
+    {
+        "blob_compatibility": DeprecatedName("BackendInterface.check", "2.0", "delegraph.interfaces.former"),
+        "pack_blob": DeprecatedName("BlobFormat.pack", "2.0", "delegraph.interfaces.former"),
+        "unpack_blob": DeprecatedName("BlobFormat.unpack", "2.0", "delegraph.interfaces.former"),
     },
 )

@@ -11,6 +11,7 @@ from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from delegraph.deprecation import former_parameter
 from delegraph.errors import InvalidArgument, InvalidState
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     CallersMemory: TypeAlias = CallersBuffers | Mapping[str, CallersBuffers]
 
 
+@former_parameter("registry", "plugins", goes="2.0")
 def load(
     path_or_bytes: Source | schema.Program,
     *,
