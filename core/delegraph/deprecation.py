@@ -7,10 +7,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
 
-__all__ = ["DeprecatedName", "PluginDeprecationWarning", "former_parameter", "loading_plugin", "warn_deprecated"]
+__all__ = ["PluginDeprecationWarning", "former_parameter", "loading_plugin", "warn_deprecated"]
 
 
 class PluginDeprecationWarning(DeprecationWarning):
@@ -18,18 +17,6 @@ class PluginDeprecationWarning(DeprecationWarning):
 
     As of any `DeprecationWarning`, Python tells users nothing of it; pytest and `delegraph plugins doctor` do.
     """
-
-
-@dataclass(frozen=True, slots=True)
-class DeprecatedName:
-    """The replacement of a public name, and the plug-in API in which the old name goes: `"2.0"`.
-
-    Without a `module` the name gives its replacement; with one, what that module has under it still.
-    """
-
-    instead: str
-    goes: str
-    module: str = ""
 
 
 _USER: Final[ContextVar[str]] = ContextVar("delegraph_plugin_being_loaded", default="")

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from delegraph.deprecation import DeprecatedName
+__all__ = ["DeprecatedName", "lazy_names"]
 
-__all__ = ["lazy_names"]
+
+class DeprecatedName(NamedTuple):  # no dataclass: few programs need that module this early
+    """The replacement of a public name, and the plug-in API in which the old name goes: `"2.0"`.
+
+    Without a `module` the name gives its replacement; with one, what that module has under it still.
+    """
+
+    instead: str
+    goes: str
+    module: str = ""
 
 
 def lazy_names(
@@ -26,9 +34,7 @@ def lazy_names(
 
     def get(name: str) -> Any:
         if name in former:
-            from delegraph.deprecation import (
-                warn_deprecated,
-            )  # brings `dataclasses`, which few programs need this early
+            from delegraph.deprecation import warn_deprecated
 
             row = former[name]
             warn_deprecated(f"{package}.{name}", f"{package}.{row.instead}", row.goes)

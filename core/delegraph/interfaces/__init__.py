@@ -48,8 +48,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delegraph.deprecation import DeprecatedName
-from delegraph.lazy import lazy_names
+from delegraph.lazy import DeprecatedName, lazy_names
 
 if TYPE_CHECKING:
     from delegraph.interfaces.backend import (

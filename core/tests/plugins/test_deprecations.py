@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from core.tests.plugins.command_line import run
 
-from delegraph.deprecation import DeprecatedName
 from delegraph.errors import PluginLoadError, PluginVersionError
-from delegraph.lazy import lazy_names
+from delegraph.lazy import DeprecatedName, lazy_names
 from delegraph.plugins import PLUGIN_API, PluginDeprecationWarning, PluginRegistry, deprecations, doctor, loader
 from delegraph.plugins import check as checking
 from delegraph.plugins.check import CheckResult
