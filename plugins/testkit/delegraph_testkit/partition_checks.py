@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-
-import torch
 from torch.export import ExportedProgram
 
 from delegraph.aot import edge_program, graph_modules
 from delegraph.plugins import default_registry
 from delegraph_testkit.bench import Bench, Stored
+from delegraph_testkit.edge_programs import exported
 from delegraph_testkit.lowering import asked_for, lowered_onto, quantized_as_claimed
-from delegraph_testkit.models import Example, example
+from delegraph_testkit.models import example
 
 __all__ = [
     "lowering_is_repeatable",
@@ -27,7 +25,7 @@ def nothing_but_tags_is_changed(bench: Bench, stored: Stored) -> None:
     source = example(stored.name)
     programs = quantized_as_claimed(bench.subject, source)
     for method in source.modules:
-        program = edge_program(programs[method] if programs else _exported(source, method), partitioner)
+        program = edge_program(programs[method] if programs else exported(source, method), partitioner)
         before = _described(program)
         partitioner.partition(program)
         changed = [
@@ -36,11 +34,6 @@ def nothing_but_tags_is_changed(bench: Bench, stored: Stored) -> None:
         assert not changed and len(before) == len(_described(program)), (
             f"{stored.name}: it changed the graph: {changed[:3]}"
         )
-
-
-def _exported(source: Example, method: str) -> ExportedProgram:
-    module, inputs = copy.deepcopy(source.modules[method]), source.calls[method][0]
-    return torch.export.export(module, inputs, dynamic_shapes=source.dynamic_shapes.get(method))
 
 
 def _described(program: ExportedProgram) -> list[str]:

@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import IO, Any, Final
 
 __all__ = ["Died", "Process"]
@@ -25,10 +26,12 @@ class Died(Exception):
 
 
 class Process:
-    """`python -m delegraph_testkit.worker MODE`, started when it is first asked."""
+    """`python -m delegraph_testkit.worker MODE`, started when it is first asked, in this process's environment and
+    with the `additions` to it."""
 
-    def __init__(self, *mode: str) -> None:
+    def __init__(self, *mode: str, additions: Mapping[str, str] = MappingProxyType({})) -> None:
         self._mode = mode
+        self._additions = additions
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._errors: IO[str] | None = None
@@ -63,7 +66,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             encoding="utf-8",
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **self._additions},
         )
         threading.Thread(target=_pass_on, args=(self._process.stdout, self._answers), daemon=True).start()
         with suppress(queue.Empty):
