@@ -180,8 +180,9 @@ def _pass_checks(claims: Claims) -> Iterator[Check]:
 def _planner_checks(claims: Claims) -> Iterator[Check]:
     yield Check(Level.LOADS, "loads_with_torch", "load_checks")
     yield Check(Level.LOADS, "loads_without_torch", "load_checks", torch_free=True)
+    programs = tuple(f"{model}@greedy" for model in (*_CONTRACT, *claims.models))  # their lifetimes are asked about
     for name in _OF_PLANS:
-        yield Check(Level.CONTRACT, name, "planner_checks", torch_free=True, programs=(*_CONTRACT, *claims.models))
+        yield Check(Level.CONTRACT, name, "planner_checks", torch_free=True, programs=programs)
     for name in ("several_memories_are_planned", "small_memories_are_refused"):
         yield Check(Level.CONTRACT, name, "memory_checks", arguments=("image",))
     yield from _model_checks(claims)

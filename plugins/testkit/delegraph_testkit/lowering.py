@@ -40,7 +40,8 @@ __all__ = [
 def store(bench: Bench, name: str) -> Stored:
     """Lower a model onto the subject, and write it as `name`, with torch's results.
 
-    `name` is the model's, or `model@first`, `model@last`: with the kit's own backend behind or before the subject.
+    `name` is the model's, or `model@first`, `model@last`: with the kit's own backend behind or before the subject; or
+    `model@PLANNER`: planned by another one than the subject.
     """
     model, _, place = name.partition("@")
     source, stored = example(model), bench.stored(name)
@@ -61,7 +62,7 @@ def _settings(subject: Subject, place: str) -> tuple[list[Any], dict[str, Any]]:
         case Kind.PASS:
             return [], {"passes": [asked_for(subject)]}
         case Kind.PLANNER:
-            return [], {"memory_planner": subject.name}
+            return [], {"memory_planner": place or subject.name}
         case Kind.TOOL:  # which is on wherever the process finds it
             return [whole_keeper()], {}
     own = asked_for(subject)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.fx import Interpreter, Node
+from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from delegraph.aot import EdgeProgramManager, ExportedProgramPassBase, copy_program, graph_modules, user_location
@@ -63,7 +64,7 @@ def values_are_described(bench: Bench, stored: Stored) -> None:
 class _Comparing(Interpreter):
     """Runs a graph, and compares what each node gives with what it says."""
 
-    def __init__(self, module: torch.fx.GraphModule, model: str) -> None:
+    def __init__(self, module: GraphModule, model: str) -> None:
         super().__init__(module)
         self._model = model
 
@@ -88,12 +89,14 @@ def origins_are_kept(bench: Bench, stored: Stored) -> None:
     Reports, profiles and errors lead to the user's line by them.
     """
     before = edge_programs(example(stored.name))
-    after = _transformed(bench, before)
     for method in before.methods:
-        handles = {handle for node in _calls(before, method) for handle in _handles(node)}
-        traced = all(user_location(node) for node in _calls(before, method))
-        for node in _calls(after, method):
-            lost = [] if handles.issuperset(_handles(node)) else ["debug handle"]
+        program = before.exported_program(method)
+        calls = _calls(program.graph_module)
+        handles = {handle for node in calls for handle in _handles(node)}
+        traced = all(map(user_location, calls))
+        for node in _calls(_applied(bench, program).module):
+            own = _handles(node)
+            lost = [] if own and handles.issuperset(own) else ["debug handle"]
             lost += ["stack trace"] if traced and not user_location(node) else []
             assert not lost, (
                 f"{stored.name}: {node.name} ({node.target}) has no {' and no '.join(lost)} of the program before the"
@@ -101,13 +104,12 @@ def origins_are_kept(bench: Bench, stored: Stored) -> None:
             )
 
 
-def _calls(programs: EdgeProgramManager, method: str) -> list[Node]:
-    modules = graph_modules(programs.exported_program(method).graph_module)
-    return [node for _, module in modules for node in module.graph.nodes if node.op == "call_function"]
+def _calls(module: GraphModule) -> list[Node]:
+    return [node for _, body in graph_modules(module) for node in body.graph.nodes if node.op == "call_function"]
 
 
 def _handles(node: Node) -> tuple[int, ...]:
-    handle = node.meta["debug_handle"]
+    handle = node.meta.get("debug_handle", ())
     return (handle,) if isinstance(handle, int) else tuple(handle)
 
 
@@ -132,14 +134,28 @@ def changes_are_told(bench: Bench, stored: Stored) -> None:
     """A pass that says `modified=False` has left the program as it was: managers of passes end by that."""
     before = edge_programs(example(stored.name))
     for method in before.methods:
-        program, graph_pass = copy_program(before.exported_program(method)), _made(bench)
-        of_program = isinstance(graph_pass, ExportedProgramPassBase)
-        result = graph_pass(program if of_program else program.graph_module)
-        if getattr(result, "modified", True):
-            continue
-        module = result.exported_program.graph_module if of_program else result.graph_module
-        same = described(module) == described(before.exported_program(method).graph_module)
+        program = before.exported_program(method)
+        applied = _applied(bench, program)
+        same = applied.modified or described(applied.module) == described(program.graph_module)
         assert same, f"{stored.name}: the pass says modified=False, and has changed the graph of {method!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """The graph as a pass itself has left it, and whether it says that it has changed it."""
+
+    module: GraphModule
+    modified: bool
+
+
+def _applied(bench: Bench, program: ExportedProgram) -> _Applied:
+    copy, graph_pass = copy_program(program), _made(bench)
+    if isinstance(graph_pass, ExportedProgramPassBase):
+        result = graph_pass(copy)
+        return _Applied(result.exported_program.graph_module, result.modified)
+    told = graph_pass(copy.graph_module)
+    module = copy.graph_module if told is None else getattr(told, "graph_module", told)
+    return _Applied(module, getattr(told, "modified", True))
 
 
 def running_it_again_ends(bench: Bench, stored: Stored) -> str:

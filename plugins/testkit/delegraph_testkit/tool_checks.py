@@ -13,7 +13,7 @@ from delegraph.plugins import default_registry
 from delegraph_testkit.bench import Bench, Stored
 from delegraph_testkit.opaque import kernel_order
 from delegraph_testkit.running import Loaded, load, run
-from delegraph_testkit.tools import Refused, assert_same_error, assert_without_a_warning, no_tool, the_tool
+from delegraph_testkit.tool_registries import Refused, assert_same_error, assert_without_a_warning, no_tool, the_tool
 from delegraph_testkit.whole_keeper import WHOLE_KEEPER, WholeKeeper
 
 __all__ = [

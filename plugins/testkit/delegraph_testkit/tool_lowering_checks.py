@@ -9,7 +9,7 @@ from delegraph_partitioners import CapabilityBasedPartitioner
 from delegraph_testkit.bench import Bench, Stored
 from delegraph_testkit.lowering import lowered_onto
 from delegraph_testkit.models import example
-from delegraph_testkit.tools import Refused, assert_same_error, assert_without_a_warning, no_tool, the_tool
+from delegraph_testkit.tool_registries import Refused, assert_same_error, assert_without_a_warning, no_tool, the_tool
 from delegraph_testkit.whole_keeper_aot import whole_keeper
 
 __all__ = [
