@@ -1,10 +1,10 @@
 """The places that tensors get."""
 
 import torch
+from sample_name import plan
 
 import delegraph
 from delegraph.interfaces import Lifetime
-from sample_name import plan
 
 
 def test_a_place_is_used_again() -> None:

@@ -1,10 +1,10 @@
 """The calls that are measured."""
 
 import pytest
+from sample_name import SampleName
 
 from delegraph.interfaces import BackendInterface
 from delegraph.plugins import PluginRegistry
-from sample_name import SampleName
 
 
 class Doubles(BackendInterface):
