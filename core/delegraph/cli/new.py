@@ -1,4 +1,4 @@
-"""`delegraph new backend | kernels | partitioner | quantizer NAME`: a distribution that installs and passes its tests.
+"""`delegraph new KIND NAME`: a plug-in of one of `KINDS`, as a distribution that installs and passes its tests.
 
 The templates lie in `templates/`, a folder for each kind: whole distributions of a plug-in called `sample_name`, which
 NAME takes the place of. A leading `dot_` of a file's name is a dot.
@@ -26,7 +26,7 @@ from delegraph.plugins.hookspecs import GROUPS
 
 __all__ = ["add_parser", "run"]
 
-KINDS: Final = ("backend", "kernels", "partitioner", "quantizer")
+KINDS: Final = ("backend", "kernels", "partitioner", "quantizer", "pass", "planner", "tool")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

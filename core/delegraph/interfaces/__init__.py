@@ -110,12 +110,13 @@ if TYPE_CHECKING:
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
     from delegraph.interfaces.records import Size, read_record
     from delegraph.interfaces.stamp import BlobStamp, read_stamp
-    from delegraph.interfaces.tool import ToolHooks
+    from delegraph.interfaces.tool import WRAPPABLE, ToolHooks
     from delegraph.program.devices import Device
     from delegraph.program.schema import Buffer
 
 
 __all__ = [
+    "WRAPPABLE",
     "Argument",
     "Availability",
     "BackendDetails",
@@ -255,7 +256,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.interfaces.quantizer": ("Quantizer", "QuantizerFactory"),
         "delegraph.interfaces.records": ("Size", "read_record"),
         "delegraph.interfaces.stamp": ("BlobStamp", "read_stamp"),
-        "delegraph.interfaces.tool": ("ToolHooks",),
+        "delegraph.interfaces.tool": ("WRAPPABLE", "ToolHooks"),
         "delegraph.program.devices": ("Device",),
         "delegraph.program.schema": ("Buffer",),
     },

@@ -1,4 +1,4 @@
-"""Proves plug-ins of Delegraph: backends, kernel libraries, partitioners, quantizers.
+"""Proves plug-ins of Delegraph: backends, kernel libraries, partitioners, quantizers, passes, memory planners, tools.
 
 conformance.py    what an author's test module derives from      command.py   `delegraph plugins check NAME --run`
 claims.py         what an author claims                          subject.py   what is to be proven
@@ -20,11 +20,23 @@ if TYPE_CHECKING:
     from delegraph_testkit.conformance import (
         BackendConformance,
         KernelsConformance,
+        MemoryPlannerConformance,
         PartitionerConformance,
+        PassConformance,
         QuantizerConformance,
+        ToolConformance,
     )
 
-__all__ = ["BackendConformance", "Claims", "KernelsConformance", "PartitionerConformance", "QuantizerConformance"]
+__all__ = [
+    "BackendConformance",
+    "Claims",
+    "KernelsConformance",
+    "MemoryPlannerConformance",
+    "PartitionerConformance",
+    "PassConformance",
+    "QuantizerConformance",
+    "ToolConformance",
+]
 
 
 def __getattr__(name: str) -> Any:

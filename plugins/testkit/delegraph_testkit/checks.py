@@ -73,6 +73,22 @@ _OF_A_RUN: Final = (
     "threads_are_independent",
     "torch_is_not_needed",
 )
+_OF_A_PASS: Final = (
+    "numbers_are_kept",
+    "values_are_described",
+    "origins_are_kept",
+    "the_model_is_left_alone",
+    "transforming_is_repeatable",
+    "changes_are_told",
+    "running_it_again_ends",
+)
+_OF_PLANS: Final = (
+    "plans_are_sound",
+    "plans_are_repeatable",
+    "plans_are_no_larger_than_naive",
+    "lower_bounds_are_true",
+    "lifetimes_are_left_alone",
+)
 _OF_BLOBS: Final = (
     "unknown_options_at_load_are_refused",
     "newer_blobs_are_refused",
@@ -155,11 +171,49 @@ def _quantizer_checks(claims: Claims) -> Iterator[Check]:
                 yield Check(level, f"{name}/{model}", "quantizer_checks", name, arguments=(model,))
 
 
+def _pass_checks(claims: Claims) -> Iterator[Check]:
+    yield from _factory_checks(claims)
+    yield Check(Level.LOADS, "a_pass_is_made", "pass_checks")
+    for name in _OF_A_PASS:
+        yield Check(Level.CONTRACT, name, "pass_checks", programs=(*_CONTRACT, *claims.models))
+    yield from _model_checks(claims)
+
+
+def _planner_checks(claims: Claims) -> Iterator[Check]:
+    yield Check(Level.LOADS, "loads_with_torch", "load_checks")
+    yield Check(Level.LOADS, "loads_without_torch", "load_checks", torch_free=True)
+    programs = tuple(f"{model}@greedy" for model in (*_CONTRACT, *claims.models))  # their lifetimes are asked about
+    for name in _OF_PLANS:
+        yield Check(Level.CONTRACT, name, "planner_checks", torch_free=True, programs=programs)
+    for name in ("several_memories_are_planned", "small_memories_are_refused"):
+        yield Check(Level.CONTRACT, name, "memory_checks", arguments=("image",))
+    yield from _model_checks(claims)
+    yield Check(Level.MODELS, "plans_are_told", "planner_checks", torch_free=True, programs=("residual",))
+
+
+def _tool_checks(claims: Claims) -> Iterator[Check]:
+    programs = ("perceptron", "image", *claims.models)
+    yield Check(Level.LOADS, "loads_with_torch", "load_checks")
+    yield Check(Level.LOADS, "loads_without_torch", "load_checks", torch_free=True)
+    yield Check(Level.LOADS, "hooks_are_marked", "tool_checks", torch_free=True)
+    for name in ("programs_are_the_same", "errors_of_lowering_are_passed_on", "lowering_is_watched_without_a_warning"):
+        yield Check(Level.CONTRACT, name, "tool_lowering_checks", programs=programs)
+    for name in ("results_are_the_same", "errors_are_passed_on", "loading_is_watched_without_a_warning"):
+        yield Check(Level.CONTRACT, name, "tool_checks", torch_free=True, programs=programs)
+    for name in ("sessions_are_independent", "threads_are_independent", "torch_is_not_needed"):
+        yield Check(Level.CONTRACT, name, "contract_checks", torch_free=True, programs=programs)
+    yield from _model_checks(claims)
+    yield Check(Level.MODELS, "cost_is_told", "tool_checks", torch_free=True, programs=("residual",))
+
+
 _TABLES: Final[Mapping[Kind, Callable[[Claims], Iterator[Check]]]] = {
     Kind.BACKEND: _backend_checks,
     Kind.KERNELS: _kernels_checks,
     Kind.PARTITIONER: _partitioner_checks,
     Kind.QUANTIZER: _quantizer_checks,
+    Kind.PASS: _pass_checks,
+    Kind.PLANNER: _planner_checks,
+    Kind.TOOL: _tool_checks,
 }
 
 

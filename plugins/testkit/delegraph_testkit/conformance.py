@@ -28,8 +28,11 @@ from delegraph_testkit.subject import Kind, Subject, subjects_called
 __all__ = [
     "BackendConformance",
     "KernelsConformance",
+    "MemoryPlannerConformance",
     "PartitionerConformance",
+    "PassConformance",
     "QuantizerConformance",
+    "ToolConformance",
     "claimed_checks",
     "subject_of",
 ]
@@ -82,6 +85,24 @@ class QuantizerConformance(_Conformance):
     """Proves a quantizer."""
 
     kind = Kind.QUANTIZER
+
+
+class PassConformance(_Conformance):
+    """Proves a pass."""
+
+    kind = Kind.PASS
+
+
+class MemoryPlannerConformance(_Conformance):
+    """Proves a memory planner."""
+
+    kind = Kind.PLANNER
+
+
+class ToolConformance(_Conformance):
+    """Proves a tool. `name` is its entry point's in `delegraph.plugins`."""
+
+    kind = Kind.TOOL
 
 
 def subject_of(tests: type[_Conformance]) -> Subject:

@@ -23,7 +23,8 @@ __all__ = [
 ]
 
 _NO_OPTION: Final = "no_option_is_called_this"
-_TORCH_FREE: Final = ("delegraph.backends", "delegraph.kernels")
+_TORCH_FREE: Final = ("delegraph.backends", "delegraph.kernels", "delegraph.memory_planners", "delegraph.plugins")
+_FACTORIES: Final = ("delegraph.partitioners", "delegraph.quantizers", "delegraph.passes")
 
 
 def both_halves_are_installed(bench: Bench) -> None:
@@ -47,7 +48,7 @@ def loads_with_torch(bench: Bench) -> str:
         registry = default_registry()
         for offer in _offers(bench):
             registry.load(offer.group, offer.name)
-            if offer.group in ("delegraph.partitioners", "delegraph.quantizers"):
+            if offer.group in _FACTORIES:
                 registry.create(offer.group, offer.name)
     deprecated = [str(each.message) for each in heard if each.category is PluginDeprecationWarning]
     return "; ".join(dict.fromkeys(deprecated))

@@ -18,6 +18,7 @@ from delegraph import ExecutorchBackendConfig, Lowered, LoweringConfig
 from delegraph.plugins import default_registry
 from delegraph_testkit.arrays import Array
 from delegraph_testkit.bench import Bench, Call, Facts, Stored
+from delegraph_testkit.edge_programs import changed_methods
 from delegraph_testkit.models import Example, example
 from delegraph_testkit.opaque import kernel_order
 from delegraph_testkit.subject import Kind, Subject
@@ -39,38 +40,66 @@ __all__ = [
 def store(bench: Bench, name: str) -> Stored:
     """Lower a model onto the subject, and write it as `name`, with torch's results.
 
-    `name` is the model's, or `model@first`, `model@last`: with the kit's own backend behind or before the subject.
+    `name` is the model's, or `model@first`, `model@last`: with the kit's own backend behind or before the subject; or
+    `model@PLANNER`: planned by another one than the subject.
     """
     model, _, place = name.partition("@")
     source, stored = example(model), bench.stored(name)
     weights = {"*": name} if model == "external" else False
     programs = quantized_as_claimed(bench.subject, source)
-    if bench.subject.kind is Kind.KERNELS:
-        order = kernel_order((bench.subject.name,))
-        lowered = lowered_onto(source, [], programs, external_constants=weights, kernels=order)
-        lowered.save(stored.file)
-        facts = kernel_facts(stored.file, bench.subject.name, list(source.modules), stored.external)
-    else:
-        own = asked_for(bench.subject)
-        backends = {"": [own], "first": [own, whole_keeper()], "last": [whole_keeper(), own]}[place]
-        lowered = lowered_onto(source, backends, programs, external_constants=weights)
-        lowered.save(stored.file)
-        facts = facts_of(lowered, source)
-    stored.write(facts, list(expected_calls(source, programs)))
+    backends, options = _settings(bench.subject, place)
+    lowered = lowered_onto(source, backends, programs, external_constants=weights, **options)
+    lowered.save(stored.file)
+    stored.write(_facts(bench.subject, source, lowered, stored), list(expected_calls(source, programs)))
     return stored
 
 
+def _settings(subject: Subject, place: str) -> tuple[list[Any], dict[str, Any]]:
+    """The backends and options with which the subject's programs are lowered."""
+    match subject.kind:
+        case Kind.KERNELS:
+            return [], {"kernels": kernel_order((subject.name,))}
+        case Kind.PASS:
+            return [], {"passes": [asked_for(subject)]}
+        case Kind.PLANNER:
+            return [], {"memory_planner": place or subject.name}
+        case Kind.TOOL:  # which is on wherever the process finds it
+            return [whole_keeper()], {}
+    own = asked_for(subject)
+    return {"": [own], "first": [own, whole_keeper()], "last": [whole_keeper(), own]}[place], {}
+
+
+def _facts(subject: Subject, source: Example, lowered: Lowered, stored: Stored) -> Facts:
+    """The facts about the subject's part in a program that was saved as `stored`."""
+    match subject.kind:
+        case Kind.KERNELS:
+            return kernel_facts(stored.file, subject.name, list(source.modules), stored.external)
+        case Kind.PASS:
+            changed = changed_methods(source, [asked_for(subject)])
+            return Facts(changed, {} if changed else {"the program": "it leaves it as it was"})
+        case Kind.PLANNER:
+            return Facts(("every planned tensor",))
+        case Kind.TOOL:
+            return Facts(("whatever is lowered and run",), backends=facts_of(lowered, source).backends)
+    return facts_of(lowered, source)
+
+
 def asked_for(subject: Subject) -> Any:
-    """The subject, as it stands in `backends=[…]`."""
+    """The subject, as it stands in `backends=[…]` or `transform_passes=[…]`."""
     return subject.name, dict(subject.claims.options)
 
 
 def lowered_onto(
-    source: Example, backends: Sequence[Any], programs: Mapping[str, ExportedProgram] | None = None, **options: Any
+    source: Example,
+    backends: Sequence[Any],
+    programs: Mapping[str, ExportedProgram] | None = None,
+    passes: Sequence[Any] = (),
+    **options: Any,
 ) -> Lowered:
-    """Lower onto `backends`, in their order; `programs` are the example's, quantized, and `options` are of
-    `ExecutorchBackendConfig`."""
-    config = LoweringConfig(executorch=ExecutorchBackendConfig(**{"kernels": kernel_order(), **options}))
+    """Lower onto `backends`, in their order, through `passes`; `programs` are the example's, quantized, and `options`
+    are of `ExecutorchBackendConfig`."""
+    executorch = ExecutorchBackendConfig(**{"kernels": kernel_order(), **options})
+    config = LoweringConfig(executorch=executorch, transform_passes=passes)
     if programs is not None:
         return delegraph.lower(programs, backends=list(backends), config=config)
     return delegraph.lower(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-
-import torch
 from torch.export import ExportedProgram
 
 from delegraph.aot import edge_program, graph_modules
 from delegraph.plugins import default_registry
 from delegraph_testkit.bench import Bench, Stored
+from delegraph_testkit.edge_programs import exported, weights
 from delegraph_testkit.lowering import asked_for, lowered_onto, quantized_as_claimed
-from delegraph_testkit.models import Example, example
+from delegraph_testkit.models import example
 
 __all__ = [
     "lowering_is_repeatable",
@@ -28,7 +26,7 @@ def nothing_but_tags_is_changed(bench: Bench, stored: Stored) -> None:
     source = example(stored.name)
     programs = quantized_as_claimed(bench.subject, source)
     for method in source.modules:
-        program = edge_program(programs[method] if programs else _exported(source, method), partitioner)
+        program = edge_program(programs[method] if programs else exported(source, method), partitioner)
         before = _described(program)
         partitioner.partition(program)
         changed = [
@@ -37,11 +35,6 @@ def nothing_but_tags_is_changed(bench: Bench, stored: Stored) -> None:
         assert not changed and len(before) == len(_described(program)), (
             f"{stored.name}: it changed the graph: {changed[:3]}"
         )
-
-
-def _exported(source: Example, method: str) -> ExportedProgram:
-    module, inputs = copy.deepcopy(source.modules[method]), source.calls[method][0]
-    return torch.export.export(module, inputs, dynamic_shapes=source.dynamic_shapes.get(method))
 
 
 def _described(program: ExportedProgram) -> list[str]:
@@ -63,19 +56,15 @@ def weights_are_left_alone(bench: Bench, stored: Stored) -> None:
     """Lowering changes no byte of the user's weights and buffers."""
     source = example(stored.name)
     quantized = quantized_as_claimed(bench.subject, source)
-    programs = quantized or {method: _exported(source, method) for method in source.modules}
-    before = {method: copy.deepcopy(program.state_dict) for method, program in programs.items()}
+    programs = quantized or {method: exported(source, method) for method in source.modules}
+    before = {method: weights(program) for method, program in programs.items()}
     lowered_onto(source, [asked_for(bench.subject)], programs)
-    for method, weights in before.items():
-        now = programs[method].state_dict
-        changed = [name for name, weight in weights.items() if not _same_bytes(weight, now[name])]
+    for method, program in programs.items():
+        now = weights(program)
+        changed = [name for name, content in before[method].items() if now[name] != content]
         assert not changed, (
             f"{stored.name}: it changed {', '.join(changed)}, weights of the user's model: change copies"
         )
-
-
-def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return torch.equal(a.flatten().contiguous().view(torch.uint8), b.flatten().contiguous().view(torch.uint8))
 
 
 def what_is_left_has_a_reason(bench: Bench, stored: Stored) -> None:

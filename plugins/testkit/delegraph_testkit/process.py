@@ -11,9 +11,8 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import IO, Any, Final
-
-from delegraph.plugins import default_registry
 
 __all__ = ["Died", "Process"]
 
@@ -27,10 +26,12 @@ class Died(Exception):
 
 
 class Process:
-    """`python -m delegraph_testkit.worker MODE`, started when it is first asked."""
+    """`python -m delegraph_testkit.worker MODE`, started when it is first asked, in this process's environment and
+    with the `additions` to it."""
 
-    def __init__(self, *mode: str) -> None:
+    def __init__(self, *mode: str, additions: Mapping[str, str] = MappingProxyType({})) -> None:
         self._mode = mode
+        self._additions = additions
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._errors: IO[str] | None = None
@@ -65,7 +66,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             encoding="utf-8",
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **_without_tools()},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **self._additions},
         )
         threading.Thread(target=_pass_on, args=(self._process.stdout, self._answers), daemon=True).start()
         with suppress(queue.Empty):
@@ -89,13 +90,6 @@ class Process:
         for stream in (process.stdin, self._errors):
             if stream is not None:
                 stream.close()
-
-
-def _without_tools() -> dict[str, str]:
-    """The variable that leaves installed tools out: a plug-in is proven as it is, without others' wrappers."""
-    tools = [offer.id for offer in default_registry().offers("plugins") if offer.location]  # not in this process alone
-    already = os.environ.get("DELEGRAPH_DISABLE_PLUGINS", "")
-    return {"DELEGRAPH_DISABLE_PLUGINS": ",".join(filter(None, [already, *tools]))}
 
 
 def _pass_on(lines: IO[str], answers: queue.SimpleQueue[str]) -> None:

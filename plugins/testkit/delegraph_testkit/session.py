@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
-from delegraph.plugins import default_registry
+from delegraph.plugins import PluginRegistry, default_registry
 from delegraph_testkit.checks import Check, checks_of, refuse_strange_failures
 from delegraph_testkit.outcomes import Outcome, Result
 from delegraph_testkit.process import Died, Process
 from delegraph_testkit.report import ConformanceReport
-from delegraph_testkit.subject import Subject
+from delegraph_testkit.subject import Kind, Subject
 
-__all__ = ["Session"]
+__all__ = ["Session", "environment_of"]
 
 
 class Worker(Protocol):
@@ -40,7 +41,11 @@ class Session:
         self.subject = subject
         self._limit = limit
         self._folder = tempfile.TemporaryDirectory(prefix="delegraph-testkit-")
-        self._with_torch, self._without_torch = workers or (Process(), Process("without-torch"))
+        additions = environment_of(subject)
+        self._with_torch, self._without_torch = workers or (
+            Process(additions=additions),
+            Process("without-torch", additions=additions),
+        )
         self._lowered: dict[str, str] = {}
         self._results: list[Result] = []
 
@@ -101,3 +106,14 @@ class Session:
         subject = self.subject
         provider = default_registry().find(subject.group, subject.name).provider
         return ConformanceReport(subject, provider, checks_of(subject), tuple(self._results))
+
+
+def environment_of(subject: Subject) -> dict[str, str]:
+    """The environment in which no tool is on but the subject: others would be proven, too."""
+    tools = PluginRegistry.discover().offers("plugins")  # those that a process finds
+    others = [tool.id for tool in tools if subject.kind is not Kind.TOOL or tool.name != subject.name]
+    disabled = [os.environ.get(_DISABLED, ""), *others]
+    return {_DISABLED: ",".join(filter(None, disabled))} if others else {}
+
+
+_DISABLED: Final = "DELEGRAPH_DISABLE_PLUGINS"

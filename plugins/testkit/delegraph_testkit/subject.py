@@ -22,9 +22,18 @@ class Kind(Enum):
     KERNELS = "kernels"
     PARTITIONER = "partitioner"
     QUANTIZER = "quantizer"
+    PASS = "pass"
+    PLANNER = "planner"
+    TOOL = "tool"
 
 
-_GROUPS = {Kind.KERNELS: "kernels", Kind.QUANTIZER: "quantizers"}
+_GROUPS = {
+    Kind.KERNELS: "kernels",
+    Kind.QUANTIZER: "quantizers",
+    Kind.PASS: "passes",
+    Kind.PLANNER: "memory_planners",
+    Kind.TOOL: "plugins",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +72,8 @@ def subjects_called(name: str, claims: Claims | None = None, registry: PluginReg
     provable = [(kind, offer) for offer in named if (kind := _kind(offer, registry)) is not None]
     if not provable:
         raise PluginNotFound(
-            f"nothing installed is called {name!r} that could be proven: a partitioner, kernel library or quantizer;"
-            " `delegraph plugins list` shows what is there"
+            f"nothing installed is called {name!r} that could be proven: a partitioner, kernel library, quantizer,"
+            " pass, memory planner or tool; `delegraph plugins list` shows what is there"
         )
     return [
         Subject(kind, offer.name, _claims_beside(kind, offer) if claims is None else claims) for kind, offer in provable
@@ -76,7 +85,7 @@ def _kind(offer: Offer, registry: PluginRegistry) -> Kind | None:
         halves = [*registry.offers("backends"), *registry.offers("lowerings")]
         has_backend = any(half.distribution == offer.distribution for half in halves)
         return Kind.BACKEND if has_backend else Kind.PARTITIONER
-    return {"delegraph.kernels": Kind.KERNELS, "delegraph.quantizers": Kind.QUANTIZER}.get(offer.group)
+    return next((kind for kind, group in _GROUPS.items() if offer.group == f"delegraph.{group}"), None)
 
 
 def _claims_beside(kind: Kind, offer: Offer) -> Claims:

@@ -20,7 +20,8 @@ from delegraph_testkit.subject import Kind, Subject
 from delegraph_testkit.worker import InThisProcess
 
 HERE = Path(__file__).parent
-SOURCES = {part: (HERE / f"calc_{part}.py").read_text("utf-8") for part in ("aot", "runtime", "kernels", "quantizer")}
+PARTS = ("aot", "runtime", "kernels", "quantizer", "pass", "planner", "tool")
+SOURCES = {part: (HERE / f"calc_{part}.py").read_text("utf-8") for part in PARTS}
 SOURCES["entry_points"] = """[delegraph.partitioners]
 calc = calc_aot:calc_partitioner
 [delegraph.lowerings]
@@ -31,7 +32,13 @@ Calc = calc_runtime:Calc
 calc = calc_kernels:library
 [delegraph.quantizers]
 calc = calc_quantizer:calc_quantizer
+[delegraph.passes]
+calc = calc_pass:calc_pass
+[delegraph.memory_planners]
+calc = calc_planner:calc_planner
 """
+TOOL = ("[delegraph.passes]", "[delegraph.plugins]\ncalc = calc_tool:CalcTool\n[delegraph.passes]")
+"""The change of the entry points by which calc's tool is on: beside it nothing runs as it does alone."""
 SMALL = ("arithmetic", "several_results", "constants")
 """Programs of the contract that calc takes; the others show nothing more of it."""
 

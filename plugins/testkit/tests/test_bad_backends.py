@@ -11,7 +11,7 @@ import pytest
 from delegraph_testkit.checks import checks_of
 from delegraph_testkit.outcomes import Level, Outcome
 from delegraph_testkit.process import Process
-from delegraph_testkit.session import Session
+from delegraph_testkit.session import Session, environment_of
 from delegraph_testkit.subject import Kind, Subject
 from delegraph_testkit.worker import InThisProcess
 
@@ -384,7 +384,9 @@ def test_an_installed_tool_does_not_hide_the_plug_in(install: Install) -> None:
         runtime=("class Calc(", NOSY + "class Calc("),
     )
     subject = Subject(Kind.BACKEND, "calc")
-    with Session(subject, 60.0, (InThisProcess(), Process("without-torch"))) as session:
+    with Session(
+        subject, 60.0, (InThisProcess(), Process("without-torch", additions=environment_of(subject)))
+    ) as session:
         (check,) = [check for check in checks_of(subject) if check.id == "contract/outputs_are_written"]
         result = session.result(replace(check, programs=("arithmetic",)))
     assert (result.outcome, result.detail) == (Outcome.PASSED, "")

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from delegraph_testkit import BackendConformance, KernelsConformance, QuantizerConformance
+from delegraph_testkit import (
+    BackendConformance,
+    KernelsConformance,
+    MemoryPlannerConformance,
+    PassConformance,
+    QuantizerConformance,
+)
 
 pytestmark = pytest.mark.conformance
 
@@ -51,3 +57,23 @@ class TestSpecial(KernelsConformance):
 
 class TestAten(KernelsConformance):
     name = "aten"
+
+
+class TestConstantFolding(PassConformance):
+    name = "constant_folding"
+
+
+class TestGreedy(MemoryPlannerConformance):
+    name = "greedy"
+
+
+class TestBestFit(MemoryPlannerConformance):
+    name = "best_fit"
+
+
+class TestSearch(MemoryPlannerConformance):
+    name = "search"
+
+
+class TestNaive(MemoryPlannerConformance):
+    name = "naive"

@@ -1,0 +1,7 @@
+"""The conformance kit: a test for each of its checks. What is claimed stands in conformance.toml."""
+
+from delegraph_testkit import ToolConformance
+
+
+class TestSampleName(ToolConformance):
+    name = "sample_name"
