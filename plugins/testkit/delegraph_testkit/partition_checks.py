@@ -63,7 +63,7 @@ def weights_are_left_alone(bench: Bench, stored: Stored) -> None:
         now = weights(program)
         changed = [name for name, content in before[method].items() if now[name] != content]
         assert not changed, (
-            f"{stored.name}: it changed {', '.join(changed)}, weights of the user's model: change copies"
+            f"{stored.name}: it changed weights of the user's model, {', '.join(changed)}: change copies"
         )
 
 
