@@ -22,6 +22,7 @@ from delegraph.program import deserialize_program
 from delegraph_openvino.blob import BACKEND_ID, pack, unpack
 from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.backend import OpenVinoBackend
+from delegraph_openvino.runtime.saturation import IN_FLOAT, products_saturate
 
 (_COMMAND,) = entry_points(group="console_scripts", name="delegraph")
 main: Callable[[list[str]], int] = _COMMAND.load()
@@ -58,6 +59,8 @@ def written(lowered: bytes, folder: Path) -> list[str]:
 def run_alone(file: Path, *inputs: Any, int8_products: bool = False) -> list[Any]:
     """OpenVINO's results with the settings that delegates are run with: they are none of the file's."""
     core, settings = openvino.Core(), OpenVinoOptions(**OPTIONS).properties(int8_products)
+    if products_saturate(core):  # on a processor without VNNI delegates round, and multiply in float32
+        settings |= IN_FLOAT
     compiled = core.compile_model(core.read_model(file), "CPU", settings)
     results = compiled(dict(zip((f"input:{index}" for index in range(len(inputs))), inputs, strict=True)))
     return [results[port] for port in compiled.outputs]
