@@ -9,21 +9,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from delegraph.devtools import WorkerDied, WorkerProcess
 from delegraph.plugins import default_registry
 from delegraph_testkit.checks import Check, checks_of, refuse_strange_failures
 from delegraph_testkit.outcomes import Outcome, Result
-from delegraph_testkit.process import Died, Process
 from delegraph_testkit.report import ConformanceReport
 from delegraph_testkit.subject import Subject
 
 __all__ = ["Session"]
+
+_WORKER = "delegraph_testkit.worker"
 
 
 class Worker(Protocol):
     """Where a plug-in is tried."""
 
     def ask(self, request: Mapping[str, Any], limit: float) -> dict[str, Any]:
-        """The answer to a request, see `worker.answer`. Raises `Died`."""
+        """The answer to a request, see `worker.answer`. Raises `WorkerDied`."""
 
     def close(self) -> None:
         """End it."""
@@ -40,7 +42,10 @@ class Session:
         self.subject = subject
         self._limit = limit
         self._folder = tempfile.TemporaryDirectory(prefix="delegraph-testkit-")
-        self._with_torch, self._without_torch = workers or (Process(), Process("without-torch"))
+        self._with_torch, self._without_torch = workers or (
+            WorkerProcess(_WORKER),
+            WorkerProcess(_WORKER, "without-torch"),
+        )
         self._lowered: dict[str, str] = {}
         self._results: list[Result] = []
 
@@ -69,7 +74,7 @@ class Session:
         process = self._without_torch if alone else self._with_torch
         try:
             answer = process.ask(self._request(check=asdict(check)), self._limit)
-        except Died as death:
+        except WorkerDied as death:
             return self._judged(check, Outcome.CRASHED, str(death))
         return self._judged(check, Outcome(answer["outcome"]), answer["detail"], answer["seconds"])
 
@@ -79,7 +84,7 @@ class Session:
             try:
                 answer = self._with_torch.ask(self._request(lower=program), self._limit)
                 self._lowered[program] = answer["error"]
-            except Died as death:
+            except WorkerDied as death:
                 self._lowered[program] = f"crashed as {program} was lowered: {death}"
         return self._lowered[program]
 

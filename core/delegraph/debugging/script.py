@@ -1,0 +1,216 @@
+"""The smallest program that shows a fault -> a folder with a script that shows it to whoever has the backend.
+
+repro-cpu-mul/
+    repro.py        ends with 1 while the fault is there, with 0 when it is mended
+    program.pt2     the program, for `torch.export.load`, with its weights and inputs
+    inputs.npz      the inputs by name, for others than torch
+    expected.npz    torch's results by name
+    README.md       what was seen, where, with which versions
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils import _pytree as pytree
+
+from delegraph.aot.authoring.dtypes import as_array
+from delegraph.aot.graph.edit import as_torch_loads
+from delegraph.debugging.judge import Judge
+from delegraph.debugging.result import Fault
+from delegraph.debugging.source import sources
+from delegraph.debugging.subgraph import Case
+from delegraph.debugging.tolerance import stored_results
+from delegraph.devtools.worker import with_our_path
+from delegraph.plugins.installed import installed
+from delegraph.plugins.plugin_spec import PluginSpec
+from delegraph.program.dtypes import storable
+
+__all__ = ["write_repro"]
+
+_START: Final = 600.0
+"""Seconds for torch to be imported on a busy machine, beyond those of the trial."""
+
+
+def write_repro(folder: Path, case: Case, fault: Fault, backends: Sequence[PluginSpec], judge: Judge) -> Fault:
+    """Write the files into a new folder below `folder`, all or none; the fault with its place, and with a note if the
+    script does not show it. The script is run before. Raises `OSError`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=".delegraph-", dir=folder))
+    try:
+        _write_program(building, case)
+        settings = _write_results(building, case, judge)
+        settings |= {
+            "title": f"{fault.name}: {', '.join(call.operator for call in fault.calls) or fault.method}",
+            "said": fault.verdict.said.replace("\\", "/").replace('"""', "'''").strip(),
+            "backends": repr([(spec.name, dict(spec.options)) if spec.options else spec.name for spec in backends]),
+            "options": repr({name: dict(own) for name, own in (judge.backend_options or {}).items()} or None),
+            "timeout": f"{judge.timeout:g}",
+        }
+        shown = _write_script(building / "repro.py", case, settings, judge.timeout)
+        note = fault.note if shown else f"{fault.note} {_NOT_SHOWN}".strip()
+        (building / "README.md").write_text(_readme(fault, note), "utf-8")
+        building.chmod(0o755)
+        place = _renamed(building, folder / _folder_name(fault))
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    return fault.written(str(place), note)
+
+
+_NOT_SHOWN: Final = "The script does not show it: it takes more than this program in a process of its own."
+
+
+def _write_program(building: Path, case: Case) -> None:
+    torch.export.save(as_torch_loads(case.program), building / "program.pt2")
+    leaves = pytree.tree_leaves(case.program.example_inputs)
+    arrays = {
+        str(name): storable(as_array(leaf.detach()))
+        for name, leaf in zip(case.program.graph_signature.user_inputs, leaves, strict=True)
+        if isinstance(leaf, torch.Tensor)
+    }
+    np.savez(building / "inputs.npz", allow_pickle=False, **arrays)
+
+
+def _write_results(building: Path, case: Case, judge: Judge) -> dict[str, str]:
+    results = stored_results(case, judge.tolerance)
+    names = [case.outputs[int(position)] if case.outputs else f"output_{position}" for position in results]
+    arrays: dict[str, NDArray[Any]] = dict(zip(names, (result.array for result in results.values()), strict=True))
+    np.savez(building / "expected.npz", allow_pickle=False, **arrays)
+    return {"allowed": repr([result.allowed for result in results.values()])}
+
+
+def _write_script(script: Path, case: Case, settings: Mapping[str, str], timeout: float) -> bool:
+    """Write the most readable script that shows the fault; whether one does."""
+    for source in sources(case.program):
+        script.write_text(_SCRIPT.substitute(settings, model=source.model, lowered=source.lowered), "utf-8")
+        if _shows_a_fault(script, timeout):
+            return True
+    return False
+
+
+def _shows_a_fault(script: Path, timeout: float) -> bool:
+    command = [sys.executable, str(script)]
+    try:
+        done = subprocess.run(command, env=with_our_path(), capture_output=True, timeout=timeout + _START, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 1
+
+
+def _folder_name(fault: Fault) -> str:
+    operators = dict.fromkeys(call.operator.partition("::")[2].partition(".")[0] for call in fault.calls[:3])
+    words = ["repro", *re.findall(r"\w+", fault.backends)[:1], *(operators or [fault.method])]
+    return "-".join(re.sub(r"\W+", "_", word) for word in words)
+
+
+def _renamed(building: Path, target: Path) -> Path:
+    """`building` by the name of `target`; where something is called that, with the next number behind it."""
+    place, number = target, 1
+    while place.exists():
+        number += 1
+        place = target.with_name(f"{target.name}-{number}")
+    return building.rename(place)
+
+
+# ---- words ---------------------------------------------------------------------------------------------------------
+
+
+def _readme(fault: Fault, note: str) -> str:
+    calls = "\n".join(f"- `{call.operator}` ({call.name}): {call.location or 'no line known'}" for call in fault.calls)
+    plugins = ", ".join(f"{plugin.distribution} {plugin.version}" for plugin in installed())
+    return _README.substitute(
+        name=fault.name,
+        method=fault.method,
+        total=fault.total,
+        calls=calls or "- all of them together",
+        said=fault.verdict.said.strip(),
+        note=f"\n{note}\n" if note else "",
+        versions=f"delegraph {version('delegraph')}, torch {torch.__version__}, NumPy {np.__version__}, Python"
+        f" {platform.python_version()}, {platform.platform()}, {os.cpu_count()} processors",
+        plugins=plugins,
+    )
+
+
+_README: Final = Template("""\
+# $name
+
+Of $total calls of method `$method` these show it by themselves:
+
+$calls
+
+```
+$said
+```
+$note
+`python repro.py` ends with 1 while it is so, and with 0 when it is mended; `python repro.py --here` does the same in
+one process, for a debugger. `program.pt2` is the program with its weights and inputs, `inputs.npz` has the inputs for
+others than torch, and `expected.npz` torch's results.
+
+Seen with $versions. Plug-ins: $plugins.
+""")
+
+_SCRIPT: Final = Template('''\
+"""$title
+
+$said
+
+`python repro.py` ends with 1 while it is so, and with 0 when it is mended; `--here` starts no process of its own for
+it, as a debugger needs it.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.ao.quantization.fx import _decomposed  # noqa: F401  # the operators of quantized programs
+
+import delegraph
+
+HERE = Path(__file__).resolve().parent
+PROGRAM = torch.export.load(HERE / "program.pt2")
+ARGS, KWARGS = PROGRAM.example_inputs
+ALLOWED = $allowed  # by result: the largest difference that passes
+
+$model
+
+def run():
+    lowered = delegraph.lower($lowered, backends=$backends)
+    if lowered.report.refusals:
+        sys.exit("refused: " + "; ".join(lowered.report.refusals))
+    module = delegraph.load(bytes(lowered), backend_options=$options)
+    results = [leaf for leaf in torch.utils._pytree.tree_leaves(module(*ARGS, **KWARGS)) if hasattr(leaf, "dtype")]
+    with np.load(HERE / "expected.npz") as expected:
+        for name, result, allowed in zip(expected.files, results, ALLOWED, strict=True):
+            result = np.asarray(result).astype(expected[name].dtype)
+            np.testing.assert_allclose(result, expected[name], rtol=0, atol=allowed, err_msg=name)
+    print("right")
+
+
+if __name__ == "__main__":
+    if "--here" in sys.argv:
+        sys.exit(run())
+    try:
+        code = subprocess.run([sys.executable, __file__, "--here"], timeout=$timeout + 60).returncode
+    except subprocess.TimeoutExpired:
+        sys.exit("no answer within $timeout s")
+    if code not in (0, 1):
+        print(f"the process ended with code {code}", file=sys.stderr)
+    sys.exit(code != 0)
+''')
