@@ -21,20 +21,17 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from string import Template
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.authoring.dtypes import as_array
-from delegraph.aot.graph.edit import as_torch_loads
 from delegraph.debugging.judge import Judge
 from delegraph.debugging.result import Fault
 from delegraph.debugging.source import sources
 from delegraph.debugging.subgraph import Case
-from delegraph.debugging.tolerance import stored_results
 from delegraph.devtools.worker import with_our_path
 from delegraph.plugins.installed import installed
 from delegraph.plugins.plugin_spec import PluginSpec
@@ -53,8 +50,9 @@ def write_repro(folder: Path, case: Case, fault: Fault, backends: Sequence[Plugi
     building = Path(tempfile.mkdtemp(prefix=".delegraph-", dir=folder))
     try:
         _write_program(building, case)
-        settings = _write_results(building, case, judge)
-        settings |= {
+        allowed = judge.allowed(case)
+        settings = {
+            "allowed": repr([allowed[position] for position in _write_results(building, case)]),
             "title": f"{fault.name}: {', '.join(call.operator for call in fault.calls) or fault.method}",
             "said": fault.verdict.said.replace("\\", "/").replace('"""', "'''").strip(),
             "backends": repr([(spec.name, dict(spec.options)) if spec.options else spec.name for spec in backends]),
@@ -76,7 +74,7 @@ _NOT_SHOWN: Final = "The script does not show it: it takes more than this progra
 
 
 def _write_program(building: Path, case: Case) -> None:
-    torch.export.save(as_torch_loads(case.program), building / "program.pt2")
+    torch.export.save(case.program, building / "program.pt2")
     leaves = pytree.tree_leaves(case.program.example_inputs)
     arrays = {
         str(name): storable(as_array(leaf.detach()))
@@ -86,12 +84,13 @@ def _write_program(building: Path, case: Case) -> None:
     np.savez(building / "inputs.npz", allow_pickle=False, **arrays)
 
 
-def _write_results(building: Path, case: Case, judge: Judge) -> dict[str, str]:
-    results = stored_results(case, judge.tolerance)
-    names = [case.outputs[int(position)] if case.outputs else f"output_{position}" for position in results]
-    arrays: dict[str, NDArray[Any]] = dict(zip(names, (result.array for result in results.values()), strict=True))
+def _write_results(building: Path, case: Case) -> list[int]:
+    """Write torch's results; the positions of those that are tensors."""
+    names = case.outputs or [f"output_{position}" for position in range(len(case.expected))]
+    tensors = {position: value for position, value in enumerate(case.expected) if value is not None}
+    arrays = {names[position]: storable(as_array(value.detach())) for position, value in tensors.items()}
     np.savez(building / "expected.npz", allow_pickle=False, **arrays)
-    return {"allowed": repr([result.allowed for result in results.values()])}
+    return list(tensors)
 
 
 def _write_script(script: Path, case: Case, settings: Mapping[str, str], timeout: float) -> bool:
@@ -195,11 +194,12 @@ def run():
     if lowered.report.refusals:
         sys.exit("refused: " + "; ".join(lowered.report.refusals))
     module = delegraph.load(bytes(lowered), backend_options=$options)
-    results = [leaf for leaf in torch.utils._pytree.tree_leaves(module(*ARGS, **KWARGS)) if hasattr(leaf, "dtype")]
+    results = torch.utils._pytree.tree_leaves(module(*ARGS, **KWARGS))
+    results = [result for result in results if isinstance(result, torch.Tensor)]
     with np.load(HERE / "expected.npz") as expected:
         for name, result, allowed in zip(expected.files, results, ALLOWED, strict=True):
-            result = np.asarray(result).astype(expected[name].dtype)
-            np.testing.assert_allclose(result, expected[name], rtol=0, atol=allowed, err_msg=name)
+            value = torch.from_numpy(expected[name]).to(result.dtype)
+            torch.testing.assert_close(result, value, rtol=0, atol=allowed, equal_nan=True)
     print("right")
 
 

@@ -38,9 +38,9 @@ def sources(program: ExportedProgram) -> list[Source]:
     return [module, loaded] if stands_alone else [loaded]
 
 
-_GLOBALS: Final = "from math import inf, nan  # noqa: E402, F401\nfrom torch import device  # noqa: E402, F401\n"
-_NAMES: Final = {"torch", "device", "inf", "nan"}
-"""Global names of a graph's code that the script has."""
+_GLOBALS: Final = "from math import inf, nan  # noqa: E402, F401\n\nfrom torch import device  # noqa: E402, F401\n"
+_NAMES: Final = {"torch", "device", "inf", "nan", "NoneType", "pytree", "fx_pytree"}
+"""Global names that torch gives to the code of each graph; the script has those that such code makes use of."""
 _INIT: Final = """def __init__(self):
     super().__init__()
     for name, tensor in {**PROGRAM.state_dict, **PROGRAM.constants}.items():

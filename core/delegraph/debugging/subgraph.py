@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 from delegraph.aot.delegation.part import part_of
 from delegraph.aot.graph.bodies import all_nodes
 from delegraph.aot.graph.scalars import is_scalar
+from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import LoweringError
 
 __all__ = ["Case", "Reference"]
@@ -40,16 +41,30 @@ class Case:
 class Reference:
     """A functional program, and the value of each of its nodes for its example inputs, which torch computes.
 
-    Raises `LoweringError` for a program that draws random numbers, which has no values to compare with.
+    Raises `LoweringError` for a program that gives other values each time, or has no example inputs.
     """
 
     def __init__(self, program: ExportedProgram) -> None:
-        _check_repeatable(program)
         self.program = program
         self._nodes: dict[str, Node] = {node.name: node for node in program.graph.nodes}
         self._values = _values(program)
+        self._check_repeatable()
         stored = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
         self._constants = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind in stored}
+
+    def _check_repeatable(self) -> None:
+        """Calls that may draw random numbers are not known to do so: those of dropout do nothing in evaluation."""
+        if not any(map(_may_draw, all_nodes(self.program.graph_module))):
+            return
+        again = _values(self.program)
+        for name, value in self._values.items():
+            if isinstance(value, torch.Tensor) and not torch.equal(value.nan_to_num(), again[name].nan_to_num()):
+                raise LoweringError(
+                    "the model draws random numbers, so that there is nothing to compare with: call model.eval()"
+                    " before, or leave that part out",
+                    node=name,
+                    location=user_location(self._nodes[name]),
+                )
 
     @property
     def calls(self) -> list[str]:
@@ -105,15 +120,8 @@ def _is_call(node: Node) -> bool:
     return node.op == "call_function" and node.target is not operator.getitem and not is_scalar(node)
 
 
-def _check_repeatable(program: ExportedProgram) -> None:
-    for node in all_nodes(program.graph_module):
-        tags = getattr(node.target, "tags", ())
-        if node.op == "call_function" and torch.Tag.nondeterministic_seeded in tags:
-            raise LoweringError(
-                "the model draws random numbers, so that there are no results to compare with: call model.eval()"
-                " before, or leave that part out",
-                node=node.name,
-            )
+def _may_draw(node: Node) -> bool:
+    return node.op == "call_function" and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 # ---- torch's values ------------------------------------------------------------------------------------------------

@@ -1,53 +1,29 @@
-"""torch's results -> the same as files hold them, and how far others may be from them: a share of the largest value."""
+"""How far a result may be from torch's: a share of the largest value that torch gives, by dtype."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
 
-from delegraph.aot.authoring.dtypes import as_array
-from delegraph.debugging.subgraph import Case
-from delegraph.program.dtypes import storable
+__all__ = ["allowed_error", "difference"]
 
-__all__ = ["Result", "difference", "stored_results"]
-
-_SHARES: Final = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+_SHARES: Final = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """About a thousand roundings of the wide types and ten of the narrow ones; integers are compared exactly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """torch's result, as an .npz can hold it, and the largest difference that passes."""
-
-    array: NDArray[Any]
-    allowed: float
-
-
-def stored_results(case: Case, share: float | None) -> dict[str, Result]:
-    """The results of a case by position; `share` goes before what is usual for their dtypes."""
-    arrays = {
-        str(position): as_array(tensor.detach()) for position, tensor in enumerate(case.expected) if tensor is not None
-    }
-    return {name: Result(storable(array), _allowed(array, share)) for name, array in arrays.items()}
+def allowed_error(expected: torch.Tensor, share: float | None) -> float:
+    """The largest difference that passes; `share` goes before what is usual for the dtype."""
+    part = _SHARES.get(expected.dtype, 0.0) if share is None else share
+    sizes = expected.detach().abs().to(torch.float64)
+    sizes = sizes[sizes.isfinite()]
+    return part * float(sizes.max()) if sizes.numel() else 0.0
 
 
-def _allowed(expected: NDArray[Any], share: float | None) -> float:
-    part = _SHARES.get(expected.dtype.name, 0.0) if share is None else share
-    if not part:
-        return 0.0
-    sizes = np.abs(expected.astype(np.complex128))
-    return float(part * sizes.max(initial=0.0, where=np.isfinite(sizes)))
-
-
-def difference(actual: NDArray[Any], expected: NDArray[Any], allowed: float) -> str:
-    """How `actual` differs from `expected` by more than `allowed`; "" if it does not. Both as `storable` has them."""
-    if (actual.shape, actual.dtype) != (expected.shape, expected.dtype):
-        return f"it is {actual.dtype.name}{list(actual.shape)}, not {expected.dtype.name}{list(expected.shape)}"
+def difference(actual: Any, expected: torch.Tensor, allowed: float) -> str:
+    """How `actual` differs from `expected` by more than `allowed`; "" if it does not."""
     try:
-        np.testing.assert_allclose(actual, expected, rtol=0, atol=allowed)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=allowed, equal_nan=True)
     except AssertionError as error:
         return str(error).strip()
     return ""

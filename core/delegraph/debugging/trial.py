@@ -3,18 +3,16 @@
 `python -m delegraph.debugging.trial` serves `Judge`, in a process that may die of it:
 
     {"prepare": an exported program's file, "backends": names}     its functional form, and who takes what
-    {"try": a program's file, "expected": an .npz, …}              a verdict
+    {"try": a program's file, "expected": torch's results, …}      a verdict
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
@@ -26,24 +24,22 @@ from delegraph.debugging.tolerance import difference
 from delegraph.debugging.verdict import Kind, Verdict
 from delegraph.devtools.worker import serve
 from delegraph.plugins.plugin_spec import parse_plugins
-from delegraph.program.dtypes import storable
 from delegraph.runtime.module import load
 
 __all__ = ["answer", "tried"]
 
-Array = NDArray[Any]
-Options = Mapping[str, Mapping[str, bool | int | str]]
+Options: TypeAlias = Mapping[str, Mapping[str, bool | int | str]]
 
 
 def tried(
     program: ExportedProgram,
-    expected: Mapping[int, Array],
-    allowed: Mapping[int, float],
+    expected: Sequence[torch.Tensor | None],
+    allowed: Sequence[float],
     backends: Sequence[Backend],
     backend_options: Options | None = None,
 ) -> Verdict:
-    """The verdict on a program, for its example inputs. By position of a result, `expected` are torch's, as `storable`
-    has them, and `allowed` says how far off it may be. Whatever is raised is a verdict."""
+    """The verdict on a program, for its example inputs. `expected` are torch's results, and None for what is no tensor;
+    `allowed` says how far off each may be. Whatever is raised is a verdict."""
     doing = "lowering"
     try:
         lowered = _lowered(program, backends)
@@ -56,9 +52,8 @@ def tried(
         results = pytree.tree_leaves(module(*args, **kwargs))
     except Exception as error:
         return Verdict(Kind.ERROR, f"{doing}: {type(error).__name__}: {error}")
-    for position, array in expected.items():
-        actual = storable(np.asarray(results[position]))
-        apart = difference(actual, array, allowed[position])
+    for position, (actual, value, limit) in enumerate(zip(results, expected, allowed, strict=True)):
+        apart = "" if value is None else difference(actual, value, limit)
         if apart:
             return Verdict(Kind.WRONG, f"result {position}: {apart}")
     return Verdict(Kind.RIGHT)
@@ -89,10 +84,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         program = torch.export.load(request["try"])
     except Exception as error:
         return _told(Verdict(Kind.ERROR, f"reading: {type(error).__name__}: {error}"))
-    with np.load(request["expected"], allow_pickle=False) as arrays:
-        expected = {int(name): arrays[name] for name in arrays.files}
-    allowed = {int(position): error for position, error in request["allowed"].items()}
-    return _told(tried(program, expected, allowed, backends, request["options"]))
+    expected = torch.load(request["expected"], weights_only=True)
+    return _told(tried(program, expected, request["allowed"], backends, request["options"]))
 
 
 def _told(verdict: Verdict) -> dict[str, str]:

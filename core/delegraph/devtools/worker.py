@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -62,7 +63,7 @@ class WorkerProcess:
         if not line:
             code, words = process.wait(), self._last_words()
             self.close()
-            raise WorkerDied(f"its process ended with code {code}{words and f': {words}'}")
+            raise WorkerDied(f"its process ended with code {code}{_signal(code)}{words and f': {words}'}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -100,6 +101,13 @@ class WorkerProcess:
             if stream is not None:
                 with suppress(BrokenPipeError):  # a request that it never read
                     stream.close()
+
+
+def _signal(code: int) -> str:
+    try:
+        return f" ({signal.Signals(-code).name})"
+    except ValueError:
+        return ""
 
 
 def with_our_path() -> dict[str, str]:
