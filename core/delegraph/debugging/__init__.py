@@ -6,6 +6,7 @@ trial       such a program -> a verdict: it is lowered, loaded, run and compared
 judge       the same in a process of its own, which may die or hang
 smallest    calls that fail -> those that cannot be fewer
 script      the smallest program -> a folder with a script that shows the fault
-result      a table for people, JSON for machines
+search      a method -> its faults, each in the smallest part that shows it
+result      text for people, JSON for machines
 debug       the one call
 """

@@ -25,7 +25,14 @@ def main(name: str, arguments: Sequence[str]) -> int:
     try:
         subjects = subjects_called(name, Claims.read(args.claims) if args.claims else None)
         reports = [
-            prove(subject, Level[args.level.upper()], args.only, args.every_operator or args.propose, args.timeout)
+            prove(
+                subject,
+                Level[args.level.upper()],
+                args.only,
+                args.every_operator or args.propose,
+                args.timeout,
+                args.repro,
+            )
             for subject in subjects
         ]
     except DelegraphError as error:
@@ -51,20 +58,31 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--propose", type=Path, metavar="FILE", help="try every operator; write what may be claimed there"
     )
+    parser.add_argument(
+        "--repro",
+        type=Path,
+        metavar="FOLDER",
+        help="of each fault in what is computed, write the smallest part of a model that shows it there, as a script",
+    )
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds that a check may take")
     return parser
 
 
 def prove(
-    subject: Subject, level: Level = Level.MODELS, only: str = "", every_operator: object = False, limit: float = 120.0
+    subject: Subject,
+    level: Level = Level.MODELS,
+    only: str = "",
+    every_operator: object = False,
+    limit: float = 120.0,
+    repros: Path | None = None,
 ) -> ConformanceReport:
-    """Run the checks of `subject` up to `level`; on standard error a line for each fault."""
+    """Run the checks of `subject` up to `level`; on standard error a line for each fault. See `Session`."""
     due = [
         check
         for check in checks_of(subject)
         if check.level <= level and only in check.id and (every_operator or is_claimed(check, subject.claims))
     ]
-    with Session(subject, limit) as session:
+    with Session(subject, limit, repros=repros) as session:
         for result in session.results(due):
             if result.is_fault:
                 print(f"{result.outcome.value}: {result.check}: {result.detail}", file=sys.stderr)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from delegraph.devtools import WorkerDied, WorkerProcess
 from delegraph.plugins import default_registry
 from delegraph_testkit.checks import Check, checks_of, refuse_strange_failures
-from delegraph_testkit.outcomes import Outcome, Result
+from delegraph_testkit.outcomes import Level, Outcome, Result
 from delegraph_testkit.report import ConformanceReport
-from delegraph_testkit.subject import Subject
+from delegraph_testkit.subject import Kind, Subject
 
 __all__ = ["Session"]
 
-_WORKER = "delegraph_testkit.worker"
+_WORKER: Final = "delegraph_testkit.worker"
+_SEARCH: Final = 50
+"""Trials that may take as long as a check, until a search for the smallest part is given up."""
 
 
 class Worker(Protocol):
@@ -32,15 +34,23 @@ class Worker(Protocol):
 
 
 class Session:
-    """Checks of one subject, in two workers and a folder that go with it. `limit` is seconds for each check.
+    """Checks of one subject, in two workers and a folder that go with it. `limit` is seconds for each check; into
+    `repros`, if there is such a folder, goes the smallest part of a model that shows a fault, as a script.
 
     The workers, one with torch and one without, are processes unless others are given.
     """
 
-    def __init__(self, subject: Subject, limit: float = 120.0, workers: tuple[Worker, Worker] | None = None) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        limit: float = 120.0,
+        workers: tuple[Worker, Worker] | None = None,
+        repros: Path | None = None,
+    ) -> None:
         refuse_strange_failures(subject)
         self.subject = subject
         self._limit = limit
+        self._repros = repros
         self._folder = tempfile.TemporaryDirectory(prefix="delegraph-testkit-")
         self._with_torch, self._without_torch = workers or (
             WorkerProcess(_WORKER),
@@ -98,8 +108,21 @@ class Session:
             outcome, detail = Outcome.FAILED, f"it is {outcome.value}, but expected to fail ({reason}): take that back"
             reason = ""
         result = Result(check.id, check.level, outcome, detail, seconds, reason)
+        if result.is_fault and self._repros is not None:
+            result = replace(result, detail=f"{detail}{self._repro(check, self._repros)}")
         self._results.append(result)
         return result
+
+    def _repro(self, check: Check, folder: Path) -> str:
+        """The smallest part that shows a fault, told behind it; "" for checks that are not about what is computed."""
+        if check.level < Level.PARTITIONS or self.subject.kind not in (Kind.BACKEND, Kind.PARTITIONER):
+            return ""
+        request = self._request(check=asdict(check), repro=str(folder.absolute()), limit=self._limit)
+        try:
+            told = self._with_torch.ask(request, _SEARCH * self._limit)["told"]
+        except WorkerDied as death:
+            told = f"none could be cut out: {death}"
+        return f"\n  the smallest part that shows it: {told}" if told else ""
 
     def report(self) -> ConformanceReport:
         """The report on the checks run so far."""

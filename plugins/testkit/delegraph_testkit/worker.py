@@ -25,11 +25,13 @@ __all__ = ["InThisProcess", "answer"]
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of lowering a program, or of a check, and its time."""
+    """The result of lowering a program, or of a check, and its time; or the smallest part with a check's fault."""
     start = perf_counter()
     bench = Bench(Subject.from_mapping(request["subject"]), Path(request["folder"]))
     if "lower" in request:
         return {"error": _lower(bench, request["lower"]), "seconds": perf_counter() - start}
+    if "repro" in request:
+        return {"told": _write_repro(bench, _check(request["check"]), request)}
     outcome, detail = _perform(bench, _check(request["check"]))
     return {"outcome": outcome.value, "detail": detail, "seconds": perf_counter() - start}
 
@@ -43,6 +45,16 @@ def _lower(bench: Bench, program: str) -> str:
     except Exception as error:
         return f"{program} cannot be lowered: {type(error).__name__}: {error}"
     return ""
+
+
+def _write_repro(bench: Bench, check: Check, request: Mapping[str, Any]) -> str:
+    """The smallest part that shows the fault of a check; or why there is none."""
+    from delegraph_testkit.repros import write_repro
+
+    try:
+        return write_repro(bench.subject, check, Path(request["repro"]), request["limit"])
+    except Exception as error:
+        return f"none could be cut out: {type(error).__name__}: {error}"
 
 
 def _perform(bench: Bench, check: Check) -> tuple[Outcome, str]:
