@@ -24,7 +24,7 @@ from delegraph.plugins.registry import default_registry
 __all__ = ["METHOD", "Taken", "lowering_of", "prepared"]
 
 METHOD = "forward"
-"""What the method of a program is called that is tried."""
+"""The method of a program that is tried."""
 
 
 @dataclass(frozen=True, slots=True)
