@@ -32,6 +32,7 @@ from delegraph.debugging.judge import Judge
 from delegraph.debugging.result import Fault
 from delegraph.debugging.source import sources
 from delegraph.debugging.subgraph import Case
+from delegraph.debugging.verdict import Kind, Verdict
 from delegraph.devtools.worker import with_our_path
 from delegraph.plugins.installed import installed
 from delegraph.plugins.plugin_spec import PluginSpec
@@ -39,8 +40,8 @@ from delegraph.program.dtypes import storable
 
 __all__ = ["write_repro"]
 
-_START: Final = 600.0
-"""Seconds for torch to be imported on a busy machine, beyond those of the trial."""
+_START: Final = 60.0
+"""Seconds for torch to be imported, beyond those of the trial."""
 
 
 def write_repro(folder: Path, case: Case, fault: Fault, backends: Sequence[PluginSpec], judge: Judge) -> Fault:
@@ -57,9 +58,9 @@ def write_repro(folder: Path, case: Case, fault: Fault, backends: Sequence[Plugi
             "said": fault.verdict.said.replace("\\", "/").replace('"""', "'''").strip(),
             "backends": repr([(spec.name, dict(spec.options)) if spec.options else spec.name for spec in backends]),
             "options": repr({name: dict(own) for name, own in (judge.backend_options or {}).items()} or None),
-            "timeout": f"{judge.timeout:g}",
+            "timeout": f"{judge.timeout + _START:g}",
         }
-        shown = _write_script(building / "repro.py", case, settings, judge.timeout)
+        shown = _write_script(building / "repro.py", case, settings, fault.verdict, judge.timeout)
         note = fault.note if shown else f"{fault.note} {_NOT_SHOWN}".strip()
         (building / "README.md").write_text(_readme(fault, note), "utf-8")
         building.chmod(0o755)
@@ -93,22 +94,38 @@ def _write_results(building: Path, case: Case) -> list[int]:
     return list(tensors)
 
 
-def _write_script(script: Path, case: Case, settings: Mapping[str, str], timeout: float) -> bool:
+def _write_script(script: Path, case: Case, settings: Mapping[str, str], verdict: Verdict, timeout: float) -> bool:
     """Write the most readable script that shows the fault; whether one does."""
     for source in sources(case.program):
         script.write_text(_SCRIPT.substitute(settings, model=source.model, lowered=source.lowered), "utf-8")
-        if _shows_a_fault(script, timeout):
+        if _sign(verdict) in _errors(script, timeout):
             return True
     return False
 
 
-def _shows_a_fault(script: Path, timeout: float) -> bool:
-    command = [sys.executable, str(script)]
+def _sign(verdict: Verdict) -> str:
+    """Words of a script that shows this; any other error ends it with 1, too."""
+    return _SIGNS.get(verdict.kind) or verdict.said.partition(": ")[2].partition("\n")[0]
+
+
+_SIGNS: Final = {
+    Kind.WRONG: "AssertionError: ",
+    Kind.REFUSED: "refused: ",
+    Kind.CRASHED: "the process ended with code ",
+    Kind.HANGS: "no answer within ",
+}
+
+
+def _errors(script: Path, timeout: float) -> str:
+    """The words of the script, if it ends with 1."""
+    limit = timeout + 2 * _START
     try:
-        done = subprocess.run(command, env=with_our_path(), capture_output=True, timeout=timeout + _START, check=False)
+        done = subprocess.run(
+            [sys.executable, script], env=with_our_path(), capture_output=True, timeout=limit, check=False
+        )
     except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 1
+        return ""
+    return done.stderr.decode("utf-8", "replace") if done.returncode == 1 else ""
 
 
 def _folder_name(fault: Fault) -> str:
@@ -176,6 +193,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+if __name__ == "__main__" and "--here" not in sys.argv:
+    try:
+        code = subprocess.run([sys.executable, __file__, "--here"], timeout=$timeout).returncode
+    except subprocess.TimeoutExpired:
+        sys.exit("no answer within $timeout s")
+    if code not in (0, 1):
+        print(f"the process ended with code {code}", file=sys.stderr)
+    sys.exit(code != 0)
+
 import numpy as np
 import torch
 from torch.ao.quantization.fx import _decomposed  # noqa: F401  # the operators of quantized programs
@@ -204,13 +230,5 @@ def run():
 
 
 if __name__ == "__main__":
-    if "--here" in sys.argv:
-        sys.exit(run())
-    try:
-        code = subprocess.run([sys.executable, __file__, "--here"], timeout=$timeout + 60).returncode
-    except subprocess.TimeoutExpired:
-        sys.exit("no answer within $timeout s")
-    if code not in (0, 1):
-        print(f"the process ended with code {code}", file=sys.stderr)
-    sys.exit(code != 0)
+    run()
 ''')
