@@ -179,8 +179,8 @@ def test_a_partitioner_that_dies(install: Install) -> None:
 def test_the_command(install: Install, tmp_path: Path) -> None:
     install(runtime=(MULTIPLIES, '"*": np.add'))
     (tmp_path / "model.py").write_text(
-        "import torch\n\nclass Product(torch.nn.Module):\n    def forward(self, x):\n        return (x * x).relu()\n\n"
-        "def make():\n    return Product(), (torch.ones(3),)\n"
+        "import torch\n\nclass Product(torch.nn.Module):\n    def forward(self, x, y):\n        return (x * y).relu()\n"
+        "\n\ndef make():\n    return Product(), (torch.ones(3), torch.ones(3))\n"
     )
     (tmp_path / "out" / "repro-calc-mul").mkdir(parents=True)
     place = str(tmp_path / "out" / "repro-calc-mul-2")  # the folder that is there is not touched
