@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from delegraph.aot.quantized_model import QuantizedModel, convert_qat, prepare_qat, quantize
     from delegraph.comparison.compare import compare
     from delegraph.comparison.result import Compared, Comparison
+    from delegraph.debugging.debug import debug
+    from delegraph.debugging.result import Debugged, Fault
     from delegraph.errors import DelegraphError, LoweringError, PluginError, RuntimeFault
     from delegraph.runtime.execution.limits import Limits
     from delegraph.runtime.execution.tracing import EventTracer
@@ -37,10 +39,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Compared",
     "Comparison",
+    "Debugged",
     "DelegraphError",
     "EdgeCompileConfig",
     "EventTracer",
     "ExecutorchBackendConfig",
+    "Fault",
     "Limits",
     "Lowered",
     "LoweringConfig",
@@ -57,6 +61,7 @@ __all__ = [
     "RuntimeFault",
     "compare",
     "convert_qat",
+    "debug",
     "load",
     "lower",
     "prepare_qat",
@@ -74,6 +79,8 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.aot.quantized_model": ("QuantizedModel", "convert_qat", "prepare_qat", "quantize"),
         "delegraph.comparison.compare": ("compare",),
         "delegraph.comparison.result": ("Compared", "Comparison"),
+        "delegraph.debugging.debug": ("debug",),
+        "delegraph.debugging.result": ("Debugged", "Fault"),
         "delegraph.errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
         "delegraph.runtime.execution.limits": ("Limits",),
         "delegraph.runtime.execution.tracing": ("EventTracer",),

@@ -1,6 +1,6 @@
 """Pytest in this process, with one line of one module changed as it is imported; files stay as they are.
 
-    python -m tests.mutants.mutate MODULE OLD NEW PYTEST_ARGUMENT …
+python -m tests.mutants.mutate MODULE OLD NEW PYTEST_ARGUMENT …
 """
 
 from __future__ import annotations

@@ -61,8 +61,18 @@ LIMITS = [
         RUNS,
     ),
     Limit("delegraph.runtime.execution.limits", "not value >= 0", ("False",), RUNS),
-    Limit("delegraph.runtime.calls.pytree", "MAX_DEPTH: Final = 64", ("MAX_DEPTH: Final = 63", "MAX_DEPTH: Final = 65"), VERIFIED),
-    Limit("delegraph.program.contract", "MAX_DEPTH: Final = 32", ("MAX_DEPTH: Final = 31", "MAX_DEPTH: Final = 33"), VERIFIED),
+    Limit(
+        "delegraph.runtime.calls.pytree",
+        "MAX_DEPTH: Final = 64",
+        ("MAX_DEPTH: Final = 63", "MAX_DEPTH: Final = 65"),
+        VERIFIED,
+    ),
+    Limit(
+        "delegraph.program.contract",
+        "MAX_DEPTH: Final = 32",
+        ("MAX_DEPTH: Final = 31", "MAX_DEPTH: Final = 33"),
+        VERIFIED,
+    ),
     Limit(
         "delegraph.program.checks.verify",
         "MAX_ALIGNMENT: Final = 2**30",
@@ -93,7 +103,12 @@ LIMITS = [
         ("MAX_NBYTES: Final = 2**62", "MAX_NBYTES: Final = 2**64"),
         VERIFIED,
     ),
-    Limit("delegraph.codegen.read", "MAX_NODES: Final = 50_000", ("MAX_NODES: Final = 49_999", "MAX_NODES: Final = 50_001"), VERIFIED),
+    Limit(
+        "delegraph.codegen.read",
+        "MAX_NODES: Final = 50_000",
+        ("MAX_NODES: Final = 49_999", "MAX_NODES: Final = 50_001"),
+        VERIFIED,
+    ),
     Limit(
         "delegraph.aot.etrecord.texts",
         "_DEEPEST: Final = 64",

@@ -1,7 +1,7 @@
 """`delegraph lower | quantize | run | inspect | …`: modules with `add_parser` and `run(args) -> int`.
 
-Only the module of the command that was named is imported, so that only `lower`, `quantize`, `compare` and
-`codegen` import torch.
+Only the module of the command that was named is imported, so that only `lower`, `quantize`, `compare`,
+`debug` and `codegen` import torch.
 Exit codes: 0 ok, 1 failed, 2 wrong usage. A command raises `argparse.ArgumentError` for wrong usage that the parser
 could not see.
 """
@@ -20,7 +20,19 @@ from delegraph.errors import DelegraphError
 
 __all__ = ["command_parser", "main"]
 
-_COMMANDS: Final = ("lower", "quantize", "compare", "run", "inspect", "sign", "select", "codegen", "plugins", "new")
+_COMMANDS: Final = (
+    "lower",
+    "quantize",
+    "compare",
+    "debug",
+    "run",
+    "inspect",
+    "sign",
+    "select",
+    "codegen",
+    "plugins",
+    "new",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

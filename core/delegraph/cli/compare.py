@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from delegraph.cli import backend_options, numbers
@@ -70,7 +68,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
-    with _shown_progress() as progress:
+    from delegraph.cli.progress import shown_steps
+
+    with shown_steps() as progress:
         comparison = _compare(args, progress)
     if args.json:
         print(json.dumps(comparison.to_json(), indent=2, allow_nan=False))
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _compare(args: argparse.Namespace, progress: bool | Callable[[str], object]) -> Comparison:
+def _compare(args: argparse.Namespace, progress: Callable[[str], object]) -> Comparison:
     from delegraph.cli.calibration import batches_from
     from delegraph.cli.factory import field_by_method, models_from
     from delegraph.comparison.compare import compare
@@ -105,15 +105,3 @@ def _compare(args: argparse.Namespace, progress: bool | Callable[[str], object])
         timeout=args.timeout,
         progress=progress,
     )
-
-
-@contextmanager
-def _shown_progress() -> Iterator[bool | Callable[[str], object]]:
-    """The current step, on standard error: a line that changes on a terminal, else line after line."""
-    if not sys.stderr.isatty():
-        yield True
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("exporting") as status:
-        yield status.update

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf, isnan
 from typing import Final, TypeVar
 
-__all__ = ["count", "decibels", "positive", "seconds"]
+__all__ = ["count", "decibels", "positive", "seconds", "share"]
 
 _N = TypeVar("_N", int, float)
 
@@ -30,4 +30,5 @@ def _reader(kind: type[_N], allowed: Callable[[_N], bool], problem: str) -> Call
 positive: Final = _reader(int, lambda number: number > 0, "is not a positive number")
 count: Final = _reader(int, lambda number: number >= 0, "is not a number from 0 on")
 seconds: Final = _reader(float, lambda number: 0 < number < inf, "is not a number of seconds above 0")
+share: Final = _reader(float, lambda number: 0 <= number < inf, "is not a share, such as 0.01")
 decibels: Final = _reader(float, lambda number: not isnan(number), "is not a number of dB")

@@ -1,9 +1,10 @@
-"""The stages of a lowering -> how far it is, on standard error: a bar on a terminal, else a line for each stage."""
+"""The stages of a lowering, or the steps of a longer command -> how far it is, on standard error: in one place on a
+terminal, else a line for each."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from delegraph.aot.progress import ProgressBar
 if TYPE_CHECKING:
     from delegraph.aot.stage import Lowering, Stage
 
-__all__ = ["Progress", "shown_progress"]
+__all__ = ["Progress", "shown_progress", "shown_steps"]
 
 
 class Progress:
@@ -47,3 +48,15 @@ def shown_progress(stages: Sequence[Stage] | None = None) -> Iterator[Progress]:
 
     with ProgressBar(stages or ALL) as bar:
         yield Progress(bar)
+
+
+@contextmanager
+def shown_steps() -> Iterator[Callable[[str], object]]:
+    """A function that is told the current step."""
+    if not sys.stderr.isatty():
+        yield lambda step: print(step, file=sys.stderr)
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("exporting") as status:
+        yield status.update

@@ -4,6 +4,7 @@ summary.py         Program -> what is in it: inputs, outputs, operators, delegat
 profile.py         EventTracer -> where the time went
 bundled_program/   a program with inputs to try it on and expected outputs, in one `.bpte`
 selective_build/   programs -> a wheel or zipapp with what they need and nothing else
+worker.py          a process that is asked one thing at a time, and may crash or hang
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         verify_bundled_program,
         verify_case,
     )
+    from delegraph.devtools.worker import WorkerDied, WorkerHangs, WorkerProcess, serve
 
 __all__ = [
     "BundledCase",
@@ -36,8 +38,12 @@ __all__ = [
     "MethodTestCase",
     "MethodTestSuite",
     "OutputComparison",
+    "WorkerDied",
+    "WorkerHangs",
+    "WorkerProcess",
     "load_bundled_program",
     "serialize_bundled_program",
+    "serve",
     "verify_bundled_program",
     "verify_case",
     "write_bundled_program",
@@ -59,5 +65,6 @@ __getattr__, __dir__ = lazy_names(
             "verify_bundled_program",
             "verify_case",
         ),
+        "delegraph.devtools.worker": ("WorkerDied", "WorkerHangs", "WorkerProcess", "serve"),
     },
 )

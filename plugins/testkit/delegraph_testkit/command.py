@@ -28,7 +28,7 @@ def main(name: str, arguments: Sequence[str]) -> int:
     faults = 0
     try:
         for subject in subjects_called(name, Claims.read(args.claims) if args.claims else None):
-            report, ended = prove(subject, level, args.only, every_operator, args.timeout)
+            report, ended = prove(subject, level, args.only, every_operator, args.timeout, args.repro)
             _show(report)
             if args.propose and subject.kind in (Kind.BACKEND, Kind.KERNELS):
                 args.propose.write_text(proposed(report), "utf-8")
@@ -54,22 +54,33 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--propose", type=Path, metavar="FILE", help="try every operator; write what may be claimed there"
     )
+    parser.add_argument(
+        "--repro",
+        type=Path,
+        metavar="FOLDER",
+        help="of each fault in what is computed, write the smallest part of a model that shows it there, as a script",
+    )
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds that a check may take")
     return parser
 
 
 def prove(
-    subject: Subject, level: Level = Level.MODELS, only: str = "", every_operator: object = False, limit: float = 120.0
+    subject: Subject,
+    level: Level = Level.MODELS,
+    only: str = "",
+    every_operator: object = False,
+    limit: float = 120.0,
+    repros: Path | None = None,
 ) -> tuple[ConformanceReport, bool]:
     """Run the checks of `subject` up to `level`: the report, and whether Ctrl-C ended it before all were run. On
-    standard error how far it is, and a line for each fault.
+    standard error how far it is, and a line for each fault. See `Session`.
     """
     due = [
         check
         for check in checks_of(subject)
         if check.level <= level and only in check.id and (every_operator or is_claimed(check, subject.claims))
     ]
-    with Session(subject, limit) as session:
+    with Session(subject, limit, repros=repros) as session:
         try:
             for result in told(session.results(due), len(due), subject.name):
                 if result.is_fault:

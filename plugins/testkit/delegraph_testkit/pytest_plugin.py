@@ -17,9 +17,11 @@ __all__ = ["conformance_session", "pytest_addoption", "pytest_generate_tests"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option for reports."""
+    """The options for reports, and for scripts that show faults."""
     text = "write the reports of conformance classes there: .md, .json and .svg"
     parser.addoption("--conformance-report", type=Path, metavar="FOLDER", help=text)
+    text = "write the smallest part of a model that shows a fault of a conformance class there, as a script"
+    parser.addoption("--conformance-repro", type=Path, metavar="FOLDER", help=text)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -41,7 +43,8 @@ def conformance_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     from delegraph_testkit.session import Session
 
     folder = request.config.getoption("--conformance-report")
-    with Session(subject_of(request.cls), request.cls.timeout) as session:
+    repros = request.config.getoption("--conformance-repro")
+    with Session(subject_of(request.cls), request.cls.timeout, repros=repros) as session:
         yield session
         if folder is not None:
             session.report().write(folder)

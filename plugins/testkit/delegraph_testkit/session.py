@@ -5,46 +5,58 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
+from delegraph.devtools import WorkerDied, WorkerProcess
 from delegraph.plugins import PluginRegistry, default_registry
 from delegraph_testkit.checks import Check, checks_of, refuse_strange_failures
-from delegraph_testkit.outcomes import Outcome, Result
-from delegraph_testkit.process import Died, Process
+from delegraph_testkit.outcomes import Level, Outcome, Result
 from delegraph_testkit.report import ConformanceReport
 from delegraph_testkit.subject import Kind, Subject
 
 __all__ = ["Session", "environment_of"]
+
+_WORKER: Final = "delegraph_testkit.worker"
+_SEARCH: Final = 50
+"""Trials that may take as long as a check, until a search for the smallest part is given up."""
 
 
 class Worker(Protocol):
     """Where a plug-in is tried."""
 
     def ask(self, request: Mapping[str, Any], limit: float) -> dict[str, Any]:
-        """The answer to a request, see `worker.answer`. Raises `Died`."""
+        """The answer to a request, see `worker.answer`. Raises `WorkerDied`."""
 
     def close(self) -> None:
         """End it."""
 
 
 class Session:
-    """Checks of one subject, in two workers and a folder that go with it. `limit` is seconds for each check.
+    """Checks of one subject, in two workers and a folder that go with it. `limit` is seconds for each check; into
+    `repros`, if there is such a folder, goes the smallest part of a model that shows a fault, as a script.
 
     The workers, one with torch and one without, are processes unless others are given.
     """
 
-    def __init__(self, subject: Subject, limit: float = 120.0, workers: tuple[Worker, Worker] | None = None) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        limit: float = 120.0,
+        workers: tuple[Worker, Worker] | None = None,
+        repros: Path | None = None,
+    ) -> None:
         refuse_strange_failures(subject)
         self.subject = subject
         self._limit = limit
+        self._repros = repros
         self._folder = tempfile.TemporaryDirectory(prefix="delegraph-testkit-")
         additions = environment_of(subject)
         self._with_torch, self._without_torch = workers or (
-            Process(additions=additions),
-            Process("without-torch", additions=additions),
+            WorkerProcess(_WORKER, additions=additions),
+            WorkerProcess(_WORKER, "without-torch", additions=additions),
         )
         self._lowered: dict[str, str] = {}
         self._results: list[Result] = []
@@ -74,7 +86,7 @@ class Session:
         process = self._without_torch if alone else self._with_torch
         try:
             answer = process.ask(self._request(check=asdict(check)), self._limit)
-        except Died as death:
+        except WorkerDied as death:
             return self._judged(check, Outcome.CRASHED, str(death))
         return self._judged(check, Outcome(answer["outcome"]), answer["detail"], answer["seconds"])
 
@@ -84,7 +96,7 @@ class Session:
             try:
                 answer = self._with_torch.ask(self._request(lower=program), self._limit)
                 self._lowered[program] = answer["error"]
-            except Died as death:
+            except WorkerDied as death:
                 self._lowered[program] = f"crashed as {program} was lowered: {death}"
         return self._lowered[program]
 
@@ -98,8 +110,21 @@ class Session:
             outcome, detail = Outcome.FAILED, f"it is {outcome.value}, but expected to fail ({reason}): take that back"
             reason = ""
         result = Result(check.id, check.level, outcome, detail, seconds, reason)
+        if result.is_fault and self._repros is not None:
+            result = replace(result, detail=f"{detail}{self._repro(check, self._repros)}")
         self._results.append(result)
         return result
+
+    def _repro(self, check: Check, folder: Path) -> str:
+        """The smallest part that shows a fault, told behind it; "" for checks that are not about what is computed."""
+        if check.level < Level.PARTITIONS or self.subject.kind not in (Kind.BACKEND, Kind.PARTITIONER):
+            return ""
+        request = self._request(check=asdict(check), repro=str(folder.absolute()), limit=self._limit)
+        try:
+            told = self._with_torch.ask(request, _SEARCH * self._limit)["told"]
+        except WorkerDied as death:
+            told = f"none could be cut out: {death}"
+        return f"\n  the smallest part that shows it: {told}" if told else ""
 
     def report(self) -> ConformanceReport:
         """The report on the checks run so far."""

@@ -3,21 +3,21 @@
     python -m delegraph_testkit.worker              with torch: programs are lowered, and checks of the half that lowers
     python -m delegraph_testkit.worker without-torch   torch cannot be imported: checks of the half that runs
 
-A plug-in may hang, crash or write to standard output; `Process` is the other end.
+A plug-in may hang, crash or write to standard output; `WorkerProcess` is the other end.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from delegraph.devtools import serve
 from delegraph_testkit.bench import Bench
 from delegraph_testkit.checks import Check
+from delegraph_testkit.no_torch import make_torch_unimportable
 from delegraph_testkit.outcomes import Declined, Level, Outcome, Unclaimed
 from delegraph_testkit.subject import Subject
 
@@ -25,11 +25,13 @@ __all__ = ["InThisProcess", "answer"]
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of lowering a program, or of a check, and its time."""
+    """The result of lowering a program, or of a check, and its time; or the smallest part with a check's fault."""
     start = perf_counter()
     bench = Bench(Subject.from_mapping(request["subject"]), Path(request["folder"]))
     if "lower" in request:
         return {"error": _lower(bench, request["lower"]), "seconds": perf_counter() - start}
+    if "repro" in request:
+        return {"told": _write_repro(bench, _check(request["check"]), request)}
     outcome, detail = _perform(bench, _check(request["check"]))
     return {"outcome": outcome.value, "detail": detail, "seconds": perf_counter() - start}
 
@@ -43,6 +45,16 @@ def _lower(bench: Bench, program: str) -> str:
     except Exception as error:
         return f"{program} cannot be lowered: {type(error).__name__}: {error}"
     return ""
+
+
+def _write_repro(bench: Bench, check: Check, request: Mapping[str, Any]) -> str:
+    """The smallest part that shows the fault of a check; or why there is none."""
+    from delegraph_testkit.repros import write_repro
+
+    try:
+        return write_repro(bench.subject, check, Path(request["repro"]), request["limit"])
+    except Exception as error:
+        return f"none could be cut out: {type(error).__name__}: {error}"
 
 
 def _perform(bench: Bench, check: Check) -> tuple[Outcome, str]:
@@ -73,7 +85,7 @@ def _run(bench: Bench, check: Check) -> Any:
 
 
 class InThisProcess:
-    """In the place of a `Process`: nothing protects the caller, and nothing has to be started."""
+    """In the place of a `WorkerProcess`: nothing protects the caller, and nothing has to be started."""
 
     def ask(self, request: Mapping[str, Any], limit: float) -> dict[str, Any]:
         return answer(request)
@@ -82,21 +94,9 @@ class InThisProcess:
         pass
 
 
-def _serve(without_torch: bool) -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # a plug-in's prints go to stderr, not between the answers
-    if without_torch:
-        from delegraph_testkit.no_torch import make_torch_unimportable
-
-        make_torch_unimportable()
-    else:
-        import delegraph_testkit.lowering
-        import delegraph_testkit.partition_checks  # noqa: F401 - slow imports come before the clock runs
-    answers.write("ready\n")
-    answers.flush()
-    for line in sys.stdin:
-        answers.write(json.dumps(answer(json.loads(line))) + "\n")
-        answers.flush()
+def _import_torch() -> None:
+    import delegraph_testkit.lowering
+    import delegraph_testkit.partition_checks  # noqa: F401
 
 
 def _check(fields: dict[str, Any]) -> Check:
@@ -105,4 +105,4 @@ def _check(fields: dict[str, Any]) -> Check:
 
 
 if __name__ == "__main__":
-    _serve("without-torch" in sys.argv[1:])
+    serve(answer, make_torch_unimportable if "without-torch" in sys.argv[1:] else _import_torch)

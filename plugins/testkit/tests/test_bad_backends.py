@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from delegraph.devtools import WorkerProcess
 from delegraph_testkit.checks import checks_of
 from delegraph_testkit.outcomes import Level, Outcome
-from delegraph_testkit.process import Process
 from delegraph_testkit.session import Session, environment_of
 from delegraph_testkit.subject import Kind, Subject
 from delegraph_testkit.worker import InThisProcess
@@ -385,7 +385,12 @@ def test_an_installed_tool_does_not_hide_the_plug_in(install: Install) -> None:
     )
     subject = Subject(Kind.BACKEND, "calc")
     with Session(
-        subject, 60.0, (InThisProcess(), Process("without-torch", additions=environment_of(subject)))
+        subject,
+        60.0,
+        (
+            InThisProcess(),
+            WorkerProcess("delegraph_testkit.worker", "without-torch", additions=environment_of(subject)),
+        ),
     ) as session:
         (check,) = [check for check in checks_of(subject) if check.id == "contract/outputs_are_written"]
         result = session.result(replace(check, programs=("arithmetic",)))

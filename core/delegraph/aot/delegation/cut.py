@@ -28,15 +28,16 @@ from itertools import count
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec
-from torch.fx import Graph, GraphModule, Node
+from torch.export.graph_signature import OutputKind, OutputSpec
+from torch.fx import GraphModule, Node
 from torch.fx.node import Argument
 
-from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate, flat_call, lowered_modules
+from delegraph.aot.delegation.lowered_module import LoweredBackendModule, call_delegate, lowered_modules
+from delegraph.aot.delegation.part import part_of
 from delegraph.aot.delegation.partition import TAG, Partitioned, Subgraph, clear_tags, owned_buffers
-from delegraph.aot.graph.bodies import attributes, graph_modules, referenced
+from delegraph.aot.graph.bodies import attributes, graph_modules
 from delegraph.aot.graph.debug_handles import highest_handle
-from delegraph.aot.graph.edit import argument_spec, rebuild
+from delegraph.aot.graph.edit import rebuild
 from delegraph.aot.graph.scalars import is_scalar
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import InvalidPartition
@@ -221,60 +222,17 @@ class _Cutter:
 
     def _extract(self, nodes: tuple[Node, ...], outputs: list[Node]) -> tuple[ExportedProgram, list[Node]]:
         """The partition as a program, and the values of this graph that its user inputs stand for."""
-        constants, arguments, references = self._reads(nodes)
-        self.owned.update(dict.fromkeys(constants))
-        graph = Graph()
-        copies: dict[Node, Node] = {}
-        for node in (*constants, *arguments):
-            copies[node] = graph.placeholder(node.name)
-            copies[node].meta = dict(node.meta)
-        for node in (*references, *nodes):
-            copies[node] = graph.node_copy(node, copies.__getitem__)
         mutations = [(node, spec) for node in nodes for spec in self.mutations.get(node, ())]
-        # torch's order of outputs: new values of buffers, then the results
-        graph.output((*(copies[node] for node, _ in mutations), *(copies[node] for node in outputs)))
-        inputs = [
-            InputSpec(self.inputs[n.name].kind, argument_spec(copies[n]), *_target(self.inputs[n.name]))
-            for n in constants
-        ]
-        inputs += [InputSpec(InputKind.USER_INPUT, argument_spec(copies[n]), None) for n in arguments]
-        results = [OutputSpec(OutputKind.BUFFER_MUTATION, argument_spec(copies[n]), s.target) for n, s in mutations]
-        results += [OutputSpec(OutputKind.USER_OUTPUT, argument_spec(copies[n]), None) for n in outputs]
-        root = {str(node.target): referenced(self.module, node) for node in references}
-        part = self._part(root, graph, ExportGraphSignature(inputs, results))
-        clear_tags(part)
-        return part, arguments
-
-    def _reads(self, nodes: tuple[Node, ...]) -> tuple[list[Node], list[Node], list[Node]]:
-        """The nodes that the partition reads from outside: constants that it owns, arguments, control-flow bodies."""
-        inside = set(nodes)
-        reads = dict.fromkeys(read for node in nodes for read in node.all_input_nodes if read not in inside)
-        constants = [node for node in reads if self._is_owned(node)]
-        constants.sort(key=lambda node: _INPUT_RANK[self.inputs[node.name].kind])  # in torch's order of signatures
-        # bodies are no values: each partition gets a reference of its own, and shares the module behind it
-        references = [node for node in reads if node.op == "get_attr"]
-        outside = set(constants) | set(references)
-        return constants, [node for node in reads if node not in outside], references
+        part = part_of(self.program, self.module, nodes, outputs, self._is_owned, mutations)
+        self.owned.update(dict.fromkeys(part.constants))
+        clear_tags(part.program)
+        return part.program, part.arguments
 
     def _is_owned(self, node: Node) -> bool:
         """Tagged constants are owned by every partition that reads them; with `no_copy`, by a sole one or by none."""
         if node.op != "placeholder" or TAG not in node.meta:
             return False
         return not node.meta.get("no_copy") or len({user.meta.get(TAG) for user in node.users}) == 1
-
-    def _part(self, root: dict[str, object], graph: Graph, signature: ExportGraphSignature) -> ExportedProgram:
-        names = {spec.target for spec in signature.input_specs if spec.target is not None}
-        whole = self.program
-        return ExportedProgram(
-            root=root,
-            graph=graph,
-            graph_signature=signature,
-            state_dict={name: whole.state_dict[name] for name in names if name in whole.state_dict},
-            range_constraints=whole.range_constraints,
-            module_call_graph=[flat_call(len(signature.user_inputs), len(signature.user_outputs))],
-            constants={name: whole.constants[name] for name in names if name in whole.constants},
-            verifiers=whole.verifiers,
-        )
 
     # ---- what is left ----------------------------------------------------------------------------------
 
@@ -314,10 +272,3 @@ def _needed_outside(numbers: Iterable[Node], inside: set[Node]) -> list[Node]:
     for number in numbers:
         visit(number)
     return list(needed)
-
-
-_INPUT_RANK = {InputKind.PARAMETER: 0, InputKind.BUFFER: 1, InputKind.CONSTANT_TENSOR: 2}
-
-
-def _target(spec: InputSpec) -> tuple[str | None, bool | None]:
-    return spec.target, spec.persistent

@@ -1,43 +1,56 @@
-"""A worker's process: asked one thing at a time, within a time limit, and started anew after it died."""
+"""A process that is asked one thing at a time, within a time limit, and started anew after it died; both its ends.
+
+    WorkerProcess("package.module").ask({"number": 3}, 10)   ->   {"square": 9}
+
+    # package/module.py, run as `python -m package.module`
+    serve(lambda request: {"square": request["number"] ** 2})
+
+Requests and answers are lines of JSON. What is asked may hang, crash or write to standard output.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import IO, Any, Final
 
-__all__ = ["Died", "Process"]
+__all__ = ["WorkerDied", "WorkerHangs", "WorkerProcess", "serve", "with_our_path"]
 
 
 _START: Final = 600.0
 """Seconds for a worker to import torch, which on a busy machine takes a minute; no plug-in is loaded in them."""
 
 
-class Died(Exception):
+class WorkerDied(Exception):
     """The process ended, or did not answer in time; the message says how."""
 
 
-class Process:
-    """`python -m delegraph_testkit.worker MODE`, started when it is first asked, in this process's environment and
-    with the `additions` to it."""
+class WorkerHangs(WorkerDied):
+    """It did not answer in time, and was ended."""
 
-    def __init__(self, *mode: str, additions: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._mode = mode
+
+class WorkerProcess:
+    """`python -m MODULE WORDS`, started when it is first asked; it finds whatever this process can import, and has this
+    process's environment with the `additions` to it."""
+
+    def __init__(self, module: str, *words: str, additions: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._command = [sys.executable, "-m", module, *words]
         self._additions = additions
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._errors: IO[str] | None = None
 
     def ask(self, request: Mapping[str, Any], limit: float) -> dict[str, Any]:
-        """The answer. Raises `Died`; the next request then gets a new process."""
+        """The answer. `limit` is seconds. Raises `WorkerDied`; the next request then gets a new process."""
         process = self._process or self._start()
         try:
             assert process.stdin is not None
@@ -49,11 +62,11 @@ class Process:
             line = self._answers.get(timeout=limit)
         except queue.Empty:
             self.close()
-            raise Died(f"it did not answer within {limit:g} s") from None
+            raise WorkerHangs(f"it did not answer within {limit:g} s") from None
         if not line:
             code, words = process.wait(), self._last_words()
             self.close()
-            raise Died(f"its process ended with code {code}{words and f': {words}'}")
+            raise WorkerDied(f"its process ended with code {code}{_signal(code)}{words and f': {words}'}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -61,12 +74,12 @@ class Process:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         self._answers = queue.SimpleQueue()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "delegraph_testkit.worker", *self._mode],
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             encoding="utf-8",
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **self._additions},
+            env={**with_our_path(), **self._additions},
         )
         threading.Thread(target=_pass_on, args=(self._process.stdout, self._answers), daemon=True).start()
         with suppress(queue.Empty):
@@ -89,7 +102,20 @@ class Process:
         process.wait()
         for stream in (process.stdin, self._errors):
             if stream is not None:
-                stream.close()
+                with suppress(BrokenPipeError):  # a request that it never read
+                    stream.close()
+
+
+def _signal(code: int) -> str:
+    try:
+        return f" ({signal.Signals(-code).name})"
+    except ValueError:
+        return ""
+
+
+def with_our_path() -> dict[str, str]:
+    """The environment of a process that finds whatever this process can import."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def _pass_on(lines: IO[str], answers: queue.SimpleQueue[str]) -> None:
@@ -97,3 +123,21 @@ def _pass_on(lines: IO[str], answers: queue.SimpleQueue[str]) -> None:
         for line in lines:
             answers.put(line)
     answers.put("")
+
+
+def serve(
+    answer: Callable[[Mapping[str, Any]], Mapping[str, Any]], prepare: Callable[[], object] | None = None
+) -> None:
+    """Answer requests until there are no more; what is printed meanwhile goes to standard error, not between them.
+
+    `prepare` is called first: slow imports come before the clock runs.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    if prepare is not None:
+        prepare()
+    answers.write("ready\n")
+    answers.flush()
+    for line in sys.stdin:
+        answers.write(json.dumps(answer(json.loads(line))) + "\n")
+        answers.flush()
