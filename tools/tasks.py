@@ -166,6 +166,12 @@ def test_openvino() -> None:
 
 
 @task(When.NIGHT)
+def mutants() -> None:
+    """limits on what strangers' files may ask for, each moved by one: a test of it has to fail"""
+    pytest("-m", "mutants", "tests/mutants")
+
+
+@task(When.NIGHT)
 def test_docs() -> None:
     """every snippet of the documentation"""
     pytest("-m", "docs")
