@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from delegraph.runtime.execution.etdump import make_etdump
     from delegraph.runtime.execution.limits import Limits
     from delegraph.runtime.execution.tracing import DebugLevel, EventTracer, ProfileEvent
+    from delegraph.runtime.isolation.module import IsolatedMethod, IsolatedModule, IsolatedState
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta, TensorInfo
     from delegraph.runtime.module import Module, load
