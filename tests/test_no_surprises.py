@@ -32,10 +32,12 @@ def watch(event, arguments):
     writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITES
     if not begun or not (writes or event.startswith(WATCHED)):
         return
-    path = arguments[0] if arguments else ""
     if event in ("os.remove", "os.rmdir") and arguments[1] != -1:  # in a folder that was opened
         return
-    if isinstance(path, (str, bytes)) and os.fsdecode(path).startswith((asked, os.environ["TMPDIR"], *temporary)):
+    if event == "open" and isinstance(arguments[0], int):  # what was opened before
+        return
+    paths = [os.fsdecode(argument) for argument in arguments if isinstance(argument, (str, bytes))]
+    if any(path.startswith((os.path.dirname(asked), os.environ["TMPDIR"], *temporary)) for path in paths):
         return
     import traceback
     print("SURPRISE", event, arguments, "".join(traceback.format_stack(limit=12)), file=sys.stderr)
@@ -65,10 +67,12 @@ begun = False
 def environment(folder: Path) -> dict[str, str]:
     """Everybody's own variables, but for those that would keep an engine's telemetry off."""
     home, temporary = folder / "home", folder / "temporary"
+    (folder / "asked").mkdir()
     home.mkdir()
     temporary.mkdir()
     kept = {name: value for name, value in os.environ.items() if "TELEMETRY" not in name and name != "CI"}
-    own = {"HOME": str(home), "TMPDIR": str(temporary), "ASKED": str(folder / "m.pte"), "PYTHONDONTWRITEBYTECODE": "1"}
+    own = {"HOME": str(home), "TMPDIR": str(temporary), "ASKED": str(folder / "asked" / "m.pte")}
+    own |= {"PYTHONDONTWRITEBYTECODE": "1"}
     return {name: value for name, value in kept.items() if not name.startswith("XDG_")} | own
 
 

@@ -58,11 +58,11 @@ def _told(error: Exception) -> dict[str, object]:
 
 def _loaded(request: Mapping[str, Any], arrays: Arrays) -> tuple[Module, object]:
     lacking = restrict(Allowed.READING)
-    import delegraph
     from delegraph.runtime.execution.limits import Limits
+    from delegraph.runtime.module import load
 
     sources = [source if isinstance(source, str) else arrays[source] for source in request["sources"]]
-    module = delegraph.load(
+    module = load(
         *[source if isinstance(source, str) else source.data for source in sources[:1]],
         data_path=[source if isinstance(source, str) else source.data for source in sources[1:]] or None,
         limits=Limits(**request["limits"]),
