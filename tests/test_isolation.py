@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -15,6 +16,7 @@ import torch
 from torch import nn
 
 import delegraph
+from delegraph.cli import main
 from delegraph.errors import (
     Cancelled,
     DelegraphError,
@@ -223,6 +225,17 @@ def test_what_does_not_load(stranger: Path, tmp_path: Path) -> None:
         delegraph.load(stranger, isolated=True, kernels=[object()])  # type: ignore[call-overload]
     with pytest.raises(DelegraphError, match="no-such-library"):
         delegraph.load(stranger, isolated=True, kernels=["no-such-library"])
+
+
+def test_on_the_command_line(stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", str(stranger), "--isolated", "--kernels", "stranger", "--inputs", "zeros", "--repeat", "1"]
+    assert main([*command, "--json"]) == 0
+    told_of_it = json.loads(capsys.readouterr().out)
+    assert told_of_it["outputs"] == [{"dtype": "float32", "shape": [8], "first": [0.0] * 8}]
+    assert told_of_it["peak_memory_nbytes"] is None
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, "--trace"])
+    assert "--trace has no use with --isolated" in capsys.readouterr().err
 
 
 def test_without_seccomp_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,9 +52,9 @@ def load_isolated(
     """
     trust = Trust.of(integrity, trusted_keys)
     limits = limits or DEFAULT_LIMITS
-    given = [] if data_path is None else [data_path] if isinstance(data_path, _ONE) else list(data_path)
+    data_files = [] if data_path is None else [data_path] if isinstance(data_path, _ONE) else list(data_path)
     arrays: Arrays = []
-    sources = [_sent(source, arrays) for source in (path_or_bytes, *given)]
+    sources = [_sent(source, arrays) for source in (path_or_bytes, *data_files)]
     program = Program.load(
         _again(sources[0], arrays),
         data_path=[_again(source, arrays) for source in sources[1:]] or None,
