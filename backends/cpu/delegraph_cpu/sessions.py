@@ -7,17 +7,17 @@ for milliseconds; for a session's own threads that can be set (of the global poo
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
-import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
-from delegraph.errors import InvalidArgument
+from delegraph.errors import InvalidArgument, NotSupported
 from delegraph.interfaces import BlobTensor
+from delegraph_cpu.engine import onnxruntime, ort
 from delegraph_cpu.graphs.wire import encoded
 
 __all__ = [
@@ -59,17 +59,39 @@ documentation of `dynamic_block_base` advises it where latencies vary."""
 INLINE_BYTES: Final = 256
 """Weights up to this size stay in the graph when it is written."""
 
-_lock: Final = threading.Lock()
+_lock = threading.Lock()
 _pool_size: int | None = None
 """The number of threads of the shared pool; 0 for onnxruntime's choice; None before there is a pool."""
+_is_left = False
+"""Whether the pool is that of the process from which this one was forked: its threads are not here."""
+
+
+def _leave_pool() -> None:
+    global _is_left, _lock
+    _is_left, _lock = _pool_size is not None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_pool)
+
+
+def _require_threads() -> None:
+    if _is_left:
+        raise NotSupported(
+            "this process was forked from one whose delegates share a thread pool, onnxruntime's only one, and the"
+            " pool's threads stayed there; fork before the first delegate is loaded, load with thread_pool='session',"
+            " or start processes by spawn"
+        )
 
 
 def use_shared_pool(options: onnxruntime.SessionOptions, num_threads: int) -> None:
     """Let a session use the process's pool, made with `num_threads` if there is none.
 
-    0 takes the pool as it is. Raises `InvalidArgument` if the pool has another number of threads.
+    0 takes the pool as it is. Raises `InvalidArgument` if the pool has another number of threads, and `NotSupported`
+    if it is another process's.
     """
     global _pool_size  # noqa: PLW0603
+    _require_threads()
     with _lock:
         if _pool_size is None:
             try:
@@ -89,6 +111,7 @@ def use_shared_pool(options: onnxruntime.SessionOptions, num_threads: int) -> No
 
 def use_own_threads(options: onnxruntime.SessionOptions, num_threads: int, spin_duration_us: int) -> None:
     """Give a session threads of its own. Raises `InvalidArgument` if the shared pool exists."""
+    _require_threads()
     if _pool_size is not None:
         raise InvalidArgument(
             "thread_pool='session', but an earlier delegate of this process made the shared pool, and onnxruntime"

@@ -194,7 +194,7 @@ def test_large_weights_are_not_packed_twice(cores: list[float], monkeypatch: pyt
     monkeypatch.setattr(open_session, "TWICE_BYTES", 8 * 8 * 4 - 1)
     lowered = Lowered(edge(nn.Linear(32, 32), (torch.randn(4, 32),), ({0: Dim("n", min=2, max=32)},)))
     assert not isinstance(lowered.handle.session, AdaptiveSession)
-    assert _setting(lowered.handle.session, "spin_duration_us") == "20"
+    assert _setting(lowered.handle.session.session(), "spin_duration_us") == "20"
 
 
 def test_little_work_has_one_thread_wherever_it_runs(cores: list[float]) -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from delegraph.cli import backend_options, data_files, integrity, kernel_order, numbers
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from delegraph.cli.timing import Timing
     from delegraph.devtools.profile import ProfileRow
     from delegraph.runtime.execution.limits import Limits
+    from delegraph.runtime.isolation.module import IsolatedMethod
     from delegraph.runtime.program import Program
     from delegraph.runtime.resolution.backend_options import BackendOptions
 
@@ -80,6 +82,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--check", action="store_true", help="watch what kernels and backends do to their arguments; slower"
     )
+    parser.add_argument(
+        "--isolated",
+        action="store_true",
+        help="in a process of its own, which opens no file and no socket once the program is loaded",
+    )
     parser.add_argument("--trace", action="store_true", help="also tell which instructions the time goes to")
     parser.add_argument("--rtol", type=float, help="of a .bpte: outputs may differ by atol + rtol * |expected| (1e-5)")
     parser.add_argument("--atol", type=float, help="of a .bpte: see --rtol (1e-8)")
@@ -98,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
 
     if is_bundled(args.program):
         _refuse(args, ("inputs", "seed", "shape", "output", "output_dir", "trace"), "it brings its inputs")
+        _refuse(args, ("isolated",), "its test cases run here")
         _refuse(args, ("json_file",), "--json prints how its cases went")
         _refuse(args, ("integrity", "trusted_key"), "it is a test; they are for the program by itself")
         return verify(args, limits(args))
@@ -121,10 +129,12 @@ def _measure(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     program = _open(args)
     name = args.method or _main_method(program)
-    method = program.load_method(name, backend_options=options)
+    method = _isolated(args, name, options) if args.isolated else program.load_method(name, backend_options=options)
     load_seconds = time.perf_counter() - start
     inputs = make_inputs(method.metadata, args.inputs or "random", args.seed or 0, args.shape)
     outputs, timing = measure(method, inputs, args.warmup or 0, args.repeat or _REPEAT)
+    if args.isolated:
+        timing = replace(timing, peak_memory=None)  # of this process, which did nothing
     profile = _profile(program, name, inputs, options) if args.trace else []
     if args.output:
         save_outputs(args.output, outputs)
@@ -177,6 +187,29 @@ def _open(args: argparse.Namespace) -> Program:
         integrity=args.integrity or "lazy",
         trusted_keys=args.trusted_key,
     )
+
+
+def _isolated(args: argparse.Namespace, name: str, options: BackendOptions | None) -> IsolatedMethod:
+    """The method in a process of its own. Raises `argparse.ArgumentError` with options that look into the run."""
+    if args.trace:
+        raise argparse.ArgumentError(None, "--trace has no use with --isolated: the tracer is in another process")
+    from delegraph.runtime.isolation.module import load_isolated
+
+    module = load_isolated(
+        args.program,
+        method=name,
+        data_path=args.data,
+        limits=limits(args),
+        integrity=args.integrity or "lazy",
+        trusted_keys=args.trusted_key,
+        kernels=kernel_order.kernel_order(args.kernels),
+        backend_options=options,
+        check=args.check or None,
+    )
+    if module.lacking:
+        print(f"warning: the program's process may open files and sockets: {module.lacking}", file=sys.stderr)
+    method: Any = module[name].method
+    return cast("IsolatedMethod", method)
 
 
 def _main_method(program: Program) -> str:

@@ -12,6 +12,7 @@ from statistics import mean, median
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from delegraph.runtime.isolation.module import IsolatedMethod
     from delegraph.runtime.method import Method
 
 __all__ = ["PERCENTILES", "Timing", "latency_text", "measure"]
@@ -49,7 +50,9 @@ class Timing:
         }
 
 
-def measure(method: Method, inputs: Sequence[object], warmup: int, repeat: int) -> tuple[list[object], Timing]:
+def measure(
+    method: Method | IsolatedMethod, inputs: Sequence[object], warmup: int, repeat: int
+) -> tuple[list[object], Timing]:
     """The outputs of the first execution, and the times of `repeat` others behind `warmup` that are not timed."""
     start = time.perf_counter()
     outputs = method.execute(inputs)
@@ -59,7 +62,7 @@ def measure(method: Method, inputs: Sequence[object], warmup: int, repeat: int) 
     return outputs, Timing(first, tuple(_timed(method, inputs) for _ in range(repeat)), _peak_memory())
 
 
-def _timed(method: Method, inputs: Sequence[object]) -> float:
+def _timed(method: Method | IsolatedMethod, inputs: Sequence[object]) -> float:
     start = time.perf_counter()
     method.execute(inputs, clone_outputs=False)
     return time.perf_counter() - start

@@ -23,6 +23,7 @@ public methods that a class defines, with their parameters, and the attributes t
 otherwise, and have more where they have defaults.
 
     backend.py           one blob's life: is_available, check, init, execute, destroy; what these are handed
+    forks.py             engines that a forked process cannot use
     places.py            inputs that hold places of a tensor, and which of them it has not
     delegate_checks.py   what the runtime half of every backend asks of blobs and calls
     device.py            memory of a device, and tensors in it
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
         split_arguments,
     )
     from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
+    from delegraph.interfaces.forks import leave_at_fork
     from delegraph.interfaces.graph_pass import (
         ExportedProgramPassBase,
         ExportedProgramPassResult,
@@ -184,6 +186,7 @@ __all__ = [
     "check_plan",
     "is_used_in_place",
     "kernel_key_text",
+    "leave_at_fork",
     "missing_place",
     "read_memory_hierarchy",
     "read_record",
@@ -219,6 +222,7 @@ __getattr__, __dir__ = lazy_names(
             "split_arguments",
         ),
         "delegraph.interfaces.device": ("DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"),
+        "delegraph.interfaces.forks": ("leave_at_fork",),
         "delegraph.interfaces.graph_pass": (
             "ExportedProgramPassBase",
             "ExportedProgramPassResult",

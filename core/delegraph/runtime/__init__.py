@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from delegraph.runtime.execution.etdump import make_etdump
     from delegraph.runtime.execution.limits import Limits
     from delegraph.runtime.execution.tracing import DebugLevel, EventTracer, ProfileEvent
+    from delegraph.runtime.isolation.module import IsolatedMethod, IsolatedModule, IsolatedState
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta, TensorInfo
     from delegraph.runtime.module import Module, load
@@ -56,6 +57,9 @@ __all__ = [
     "EventTracer",
     "FileDataLoader",
     "HierarchicalAllocator",
+    "IsolatedMethod",
+    "IsolatedModule",
+    "IsolatedState",
     "Kernel",
     "KernelContext",
     "KernelLibrary",
@@ -104,6 +108,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.runtime.execution.etdump": ("make_etdump",),
         "delegraph.runtime.execution.limits": ("Limits",),
         "delegraph.runtime.execution.tracing": ("DebugLevel", "EventTracer", "ProfileEvent"),
+        "delegraph.runtime.isolation.module": ("IsolatedMethod", "IsolatedModule", "IsolatedState"),
         "delegraph.runtime.method": ("Method",),
         "delegraph.runtime.method_meta": ("MethodMeta", "TensorInfo"),
         "delegraph.runtime.module": ("Module", "load"),

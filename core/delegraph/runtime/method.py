@@ -40,6 +40,7 @@ class Method:
         self._has_run = False
         self._closed = False
         self._files_checked = False
+        self._is_mapped = program.is_mapped
         self._torch = False
         """Whether the inputs that were set last have a torch tensor among them."""
 
@@ -62,7 +63,8 @@ class Method:
         Raises `InvalidArgument` or `InvalidType` for inputs or `out` that do not fit, `InvalidState` while another
         thread is executing this Method or where the caller has not set a buffer that has no planned memory,
         `InvalidProgram` or `InvalidExternalData` in the first run, for a file that is damaged where `integrity="lazy"`
-        did not look at it before, and whatever fault an instruction meets, with its place.
+        did not look at it before, `AccessFailed` for a mapped file that was changed since, and whatever fault an
+        instruction meets, with its place.
         """
         loaded = self._loaded
         own = loaded.own_outputs if clone_outputs is None else clone_outputs
@@ -118,6 +120,8 @@ class Method:
         if not loaded.inputs.are_set:
             text = "are not set; execute reads them during its call alone" if self._has_run else "were never set"
             raise InvalidState(f"method {self._name!r}: its inputs {text}")
+        if self._is_mapped:
+            self.program.require_unchanged()
         if not self._files_checked:
             self.program.check_files(self._name)
             self._files_checked = True
@@ -128,6 +132,8 @@ class Method:
         stop = loaded.runs.begin()
         try:
             loaded.execute(stop)
+            if self._is_mapped:
+                self.program.require_unchanged()
             if targets is not None:
                 loaded.outputs.deliver(targets)
         except BaseException:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
 from delegraph.deprecation import former_parameter
 from delegraph.errors import InvalidArgument, InvalidState
@@ -38,11 +38,49 @@ from delegraph.tables import printable
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
     from delegraph.program.signatures import Key
+    from delegraph.runtime.isolation.module import IsolatedModule
     from delegraph.runtime.values.memory import CallersBuffers
 
     CallersMemory: TypeAlias = CallersBuffers | Mapping[str, CallersBuffers]
 
 
+@overload
+def load(
+    path_or_bytes: Source,
+    *,
+    isolated: Literal[True],
+    method: str = "forward",
+    kernels: KernelOrder | None = None,
+    data_path: DataSources | None = None,
+    backend_options: BackendOptions | None = None,
+    prefer: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
+    check: bool | None = None,
+    integrity: IntegrityMode = "lazy",
+    trusted_keys: Iterable[Key] | None = None,
+) -> IsolatedModule: ...
+@overload
+def load(
+    path_or_bytes: Source | schema.Program,
+    *,
+    method: str = "forward",
+    kernels: KernelOrder | None = None,
+    backends: Mapping[str, BackendInterface] | None = None,
+    data_path: DataSources | None = None,
+    backend_options: BackendOptions | None = None,
+    event_tracer: EventTracer | None = None,
+    plugins: PluginRegistry | None = None,
+    prefer: Mapping[str, str] | None = None,
+    platform: Platform | str = DEFAULT_PLATFORM,
+    limits: Limits | None = None,
+    inputs: InputMode = "auto",
+    outputs: OutputMode = "copy",
+    memory: CallersMemory | None = None,
+    check: bool | None = None,
+    integrity: IntegrityMode = "lazy",
+    trusted_keys: Iterable[Key] | None = None,
+    isolated: Literal[False] = False,
+) -> Module: ...
 @former_parameter("registry", "plugins", goes="2.0")
 def load(
     path_or_bytes: Source | schema.Program,
@@ -63,8 +101,9 @@ def load(
     check: bool | None = None,
     integrity: IntegrityMode = "lazy",
     trusted_keys: Iterable[Key] | None = None,
-) -> Module:
-    """Load a `.pte` (a path is mapped, never copied) and its `method`; the others when they are first used.
+    isolated: bool = False,
+) -> Module | IsolatedModule:
+    """Load a `.pte` (a path above 16 MiB is mapped) and its `method`; the others when they are first used.
 
         run = delegraph.load("model.pte")
         scores = run(np.zeros((1, 3, 224, 224), np.float32))  # arguments and results have the model's structure
@@ -90,10 +129,32 @@ def load(
         input, raises `Internal` that names it. It costs time; None: as the environment variable DELEGRAPH_CHECK says.
     integrity: `"full"`, `"lazy"` or `"none"`, when the checksums of the files are checked: see `Program.load`.
     trusted_keys: public Ed25519 keys, one of which must have signed each file: see `Program.load`.
+    isolated: in a process of its own, which opens no file and no socket once the program is loaded, and whose death is
+        an exception here (`IsolatedModule`). Options are names, numbers and truth values then.
 
     Raises `InvalidArgument` for an option that there is not or a backend that the program does not have, and what
     `Program.load` and `Program.load_method` raise.
     """
+    if isolated:
+        from delegraph.runtime.isolation.module import load_isolated
+
+        options: dict[str, Any] = {
+            "kernels": kernels,
+            "backends": backends,
+            "backend_options": backend_options,
+            "plugins": plugins,
+        }
+        options |= {"event_tracer": event_tracer, "prefer": prefer, "memory": memory, "check": check}
+        options |= {} if platform is DEFAULT_PLATFORM else {"platform": platform}
+        return load_isolated(
+            cast("Source", path_or_bytes),
+            method=method,
+            data_path=data_path,
+            limits=limits,
+            integrity=integrity,
+            trusted_keys=trusted_keys,
+            **{name: value for name, value in options.items() if value is not None},
+        )
     environment = Environment.of(kernels, backends, plugins, prefer, platform, limits, check)
     program = Program.load(
         path_or_bytes, data_path=data_path, environment=environment, integrity=integrity, trusted_keys=trusted_keys

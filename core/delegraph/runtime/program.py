@@ -20,7 +20,7 @@ from delegraph.program.files.checked_source import CheckedSource
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.program.shared_state import shared_buffers_of
 from delegraph.program.walk import delegates
-from delegraph.runtime.data_loader import Source, open_data_loader
+from delegraph.runtime.data_loader import MmapDataLoader, Source, open_data_loader
 from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.tracing import DebugLevel, EventTracer
 from delegraph.runtime.external_data import DataFile, DataSources, open_data_files, read_external_data
@@ -69,6 +69,7 @@ class Program:
         self.records = records
         self._trust = trust
         self._files = tuple(files)  # of these, those of which some bytes may have to be checked
+        self._mapped = tuple(loader for loader in loaders if isinstance(loader, MmapDataLoader) and loader.is_mapped)
         self._loaders = tuple(loaders)  # of the .pte, then of its .ptd files; none for records
         self._tracer = event_tracer
         self.environment = environment or Environment()
@@ -189,6 +190,7 @@ class Program:
         if memory_manager is not None and memory is not None:
             raise InvalidArgument("memory_manager gives all of a method's memory, so that memory has no use beside it")
         shared = None if memory_manager is not None else shared_state or self._own_shared_state()
+        self.require_unchanged()
         plan = self.plan(name)
         choices = Choices(
             limits=limits or self.environment.limits,
@@ -200,6 +202,7 @@ class Program:
             event_tracer=event_tracer or self._tracer,
         )
         method = Method(self, load_plan(self, plan, choices, None if like is None else like._loaded))
+        self.require_unchanged()
         self.environment.plugin_registry().notify("method_loaded", method=method)
         return method
 
@@ -258,6 +261,16 @@ class Program:
                 for data in data_of(self.plan(method_name), self.records, self.external_data or {}):
                     if content.check(data):
                         loader.release(data)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether it uses the own memory of a file, which nobody may change."""
+        return bool(self._mapped)
+
+    def require_unchanged(self) -> None:
+        """Raise `AccessFailed` if a file that is mapped was written to, or cut, since it was opened."""
+        for file in self._mapped:
+            file.require_unchanged()
 
     def release(self, data: Buffer) -> None:
         """Let go of the memory behind a buffer of the file that nobody reads soon: see `DataLoader.release`."""

@@ -164,12 +164,11 @@ CHILD = """
 import pickle, sys
 from pathlib import Path
 program = pickle.loads(Path(sys.argv[1]).read_bytes())
-assert sys.argv[2] in Path("/proc/self/maps").read_text() or not Path("/proc/self/maps").exists()
 print(sorted(program.method_names), [bytes(entry.data).hex() for entry in program.external_data.values()])
 """
 
 
-def test_a_program_is_mapped_where_it_is_sent(
+def test_a_program_is_read_where_it_is_sent(
     files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -15,6 +16,10 @@ from delegraph_aten.operators import TorchOperator
 from delegraph_aten.values import Array, torch_dtype, written_tensor
 
 Outs: TypeAlias = "Sequence[Array | Sequence[Array]]"
+
+if hasattr(os, "register_at_fork"):
+    # A child that a fork makes has none of torch's threads, and would wait for them.
+    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 _MOST_SHAPES: Final = 1024
 """How many shapes of an operator are remembered before they are forgotten."""

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
@@ -41,6 +40,7 @@ from delegraph_cpu.blob import (
     pack,
 )
 from delegraph_cpu.codes import Codes
+from delegraph_cpu.engine import onnxruntime
 from delegraph_cpu.graphs.checks import checked_graph, operator_of
 from delegraph_cpu.sessions import INLINE_BYTES, create_session, write_optimized
 from delegraph_onnx.convert import ExternalWeight, State

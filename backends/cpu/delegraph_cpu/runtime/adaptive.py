@@ -5,6 +5,8 @@
                               (`python -m benchmarks.shared_machine`)
 
 onnxruntime fixes this with the session, so there is a second one as soon as it is needed; both read the same weights.
+
+A child that a fork makes has none of the threads, and makes its sessions again.
 """
 
 from __future__ import annotations
@@ -16,38 +18,62 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from delegraph.errors import InvalidArgument
+from delegraph.interfaces import leave_at_fork
 from delegraph_cpu.runtime.other_processes import CoresOfOthers
 
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["AdaptiveSession", "call_of_the_moment", "cores_of_others"]
+__all__ = ["AdaptiveSession", "ThreadedSession", "call_of_the_moment", "cores_of_others"]
 
 SOME: Final = 0.3
 """Cores that others use: more than the services of a quiet machine, less than one busy process gets beside ours."""
 
 
-class AdaptiveSession:
+class ThreadedSession:
+    """A session with threads, made by `make` now and, in a child of this process, when it is first needed there."""
+
+    def __init__(self, make: Callable[[], onnxruntime.InferenceSession]) -> None:
+        self._make = make
+        self._session: onnxruntime.InferenceSession | None = make()
+        self._lock = threading.Lock()
+        leave_at_fork(self._leave)
+
+    def session(self) -> onnxruntime.InferenceSession:
+        """The session for a call that begins now. Raises what making it raises."""
+        return self._session or self._made()
+
+    def _made(self) -> onnxruntime.InferenceSession:
+        with self._lock:
+            self._session = self._session or self._make()
+            return self._session
+
+    def _leave(self) -> object:
+        left, self._session = self._session, None
+        self._lock = threading.Lock()  # another thread of the parent may have it
+        return left
+
+
+class AdaptiveSession(ThreadedSession):
     """A session that spins, and a session that sleeps, made when cores are first missed; each has `num_threads`."""
 
     def __init__(
         self,
-        spinning: onnxruntime.InferenceSession,
+        make_spinning: Callable[[], onnxruntime.InferenceSession],
         make_sleeping: Callable[[], onnxruntime.InferenceSession],
         num_threads: int,
         others: Callable[[], float],
     ) -> None:
-        self._spinning = spinning
+        super().__init__(make_spinning)
         self._make_sleeping = make_sleeping
         self._sleeping: onnxruntime.InferenceSession | None = None
-        self._lock = threading.Lock()
         self._others = others
         self._spare = _cores() - (num_threads or _cores()) + SOME
 
     def session(self) -> onnxruntime.InferenceSession:
         """The session for a call that begins now."""
         if self._others() <= self._spare:
-            return self._spinning
+            return super().session()
         if self._sleeping is None:
             with self._lock:
                 self._sleeping = self._sleeping or self._made_sleeping()
@@ -58,11 +84,15 @@ class AdaptiveSession:
         try:
             return self._make_sleeping()
         except InvalidArgument:
-            return self._spinning
+            return self._session or self._make()
+
+    def _leave(self) -> object:
+        sleeping, self._sleeping = self._sleeping, None
+        return super()._leave(), sleeping
 
 
 def call_of_the_moment(
-    sessions: AdaptiveSession, bind: Callable[[onnxruntime.InferenceSession], Callable[[], object] | None]
+    sessions: ThreadedSession, bind: Callable[[onnxruntime.InferenceSession], Callable[[], object] | None]
 ) -> Callable[[], object] | None:
     """A call that runs `bind(session)` for the session of the moment; None if `bind` returns None for a session."""
     bound_to = sessions.session()

@@ -36,7 +36,7 @@ from delegraph_cpu.blob import (
     unpack,
 )
 from delegraph_cpu.graphs.rewriting import rewritten
-from delegraph_cpu.runtime.adaptive import AdaptiveSession, call_of_the_moment
+from delegraph_cpu.runtime.adaptive import ThreadedSession, call_of_the_moment
 from delegraph_cpu.runtime.faults import fault_of
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
 from delegraph_cpu.runtime.onnx_files import onnx_files
@@ -57,8 +57,8 @@ __all__ = ["CpuBackend"]
 class CpuHandle:
     """A loaded blob. `memory` is read by the session, which does not own it: the weights. Forks share all this.
 
-    `session` is an onnxruntime session, an `AdaptiveSession` that has two, or a `ProfiledSession` around one after the
-    other.
+    `session` is an onnxruntime session, a `ThreadedSession` that has the one for each call, or a `ProfiledSession`
+    around one after the other.
     `options` stop its runs; `states` are the buffers that it changes, whose memory is the runtime's.
     """
 
@@ -103,7 +103,7 @@ class CpuBackend(BackendInterface):
     def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
         """Run once, writing each output into its planned memory; only a non-contiguous output is copied there."""
         arguments, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
-        session = handle.session.session() if isinstance(handle.session, AdaptiveSession) else handle.session
+        session = handle.session.session() if isinstance(handle.session, ThreadedSession) else handle.session
         binding = session.io_binding()
         inputs = _bind_inputs(binding, handle.blob.inputs, arguments)
         shapes = _output_shapes(handle, inputs)
@@ -127,7 +127,7 @@ class CpuBackend(BackendInterface):
         infos = (*handle.blob.inputs, *handle.blob.outputs)
         if isinstance(handle.session, ProfiledSession) or len(args) != len(infos) or not all(map(_fits, infos, args)):
             return None
-        if isinstance(handle.session, AdaptiveSession):
+        if isinstance(handle.session, ThreadedSession):
             return call_of_the_moment(handle.session, partial(_bound, context, handle, args))
         return _bound(context, handle, args, handle.session)
 
@@ -245,7 +245,7 @@ def _gives_nothing(handle: CpuHandle, shapes: Sequence[tuple[int, ...] | None]) 
 
 
 def _run_options() -> onnxruntime.RunOptions:
-    import onnxruntime
+    from delegraph_cpu.engine import onnxruntime
 
     options = onnxruntime.RunOptions()
     options.log_severity_level = FATAL_ONLY

@@ -73,7 +73,7 @@ def optimized_blob(
 
 
 def _key(graph: Buffer, weights: Mapping[str, NDArray[Any]], settings: str) -> str:
-    import onnxruntime
+    from delegraph_cpu.engine import onnxruntime
 
     digest = _DIGEST(repr((onnxruntime.__version__, _processor(), settings)).encode())
     digest.update(_DIGEST(graph).digest())
@@ -127,7 +127,7 @@ def _weight(weight: Weight, blob: Blob, originals: Mapping[str, NDArray[Any]]) -
 
 def _packed(new: Path, originals: Mapping[str, NDArray[Any]]) -> bytes:
     """The blob of the files that onnxruntime wrote into `new`."""
-    import onnxruntime
+    from delegraph_cpu.engine import onnxruntime
 
     graph, file = (new / _GRAPH).read_bytes(), new / _WEIGHTS
     data = memoryview(file.read_bytes() if file.exists() else b"")

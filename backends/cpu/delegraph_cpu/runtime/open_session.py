@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph_cpu.blob import ITEM_SIZES, Blob, damaged
-from delegraph_cpu.runtime.adaptive import AdaptiveSession, cores_of_others
+from delegraph_cpu.runtime.adaptive import AdaptiveSession, ThreadedSession, cores_of_others
 from delegraph_cpu.runtime.cache import Optimized, optimized_blob
 from delegraph_cpu.runtime.options import ADAPTIVE, CpuOptions
 from delegraph_cpu.runtime.ort_values import PAIRS, ort_value
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["FATAL_ONLY", "Session", "open_session"]
 
 Weights = Mapping[str, NDArray[Any]]
-Session: TypeAlias = "onnxruntime.InferenceSession | AdaptiveSession | ProfiledSession"
+Session: TypeAlias = "onnxruntime.InferenceSession | ThreadedSession | ProfiledSession"
 
 FATAL_ONLY: Final = 4  # OrtLoggingLevel
 LITTLE_WORK: Final = 8_000_000
@@ -67,7 +67,7 @@ def open_session(
 
 
 def _opened(blob: Blob, source: Optimized, options: CpuOptions, level: str, tracer: EventTracer | None) -> Session:
-    """One session, or two where spinning adapts."""
+    """One session, or two where spinning adapts; one that a forked process can use, if it has no threads."""
     make = partial(_session, blob, source, level)
     others = cores_of_others() if _may_adapt(blob, source, options) else None
     spin = SHORT_SPIN_US if options.spin_duration_us == ADAPTIVE else options.spin_duration_us
@@ -76,9 +76,10 @@ def _opened(blob: Blob, source: Optimized, options: CpuOptions, level: str, trac
     if options.profiling and tracer is not None:
         return ProfiledSession(partial(make, at_rest), tracer)
     if others is None:
-        return make(at_rest)
+        has_threads = options.thread_pool == "shared" or at_rest.num_threads != 1
+        return ThreadedSession(partial(make, at_rest)) if has_threads else make(at_rest)
     spinning, sleeping = replace(options, spin_duration_us=SPINNING_US), replace(at_rest, spin_duration_us=0)
-    return AdaptiveSession(make(spinning), partial(make, sleeping), options.num_threads, others)
+    return AdaptiveSession(partial(make, spinning), partial(make, sleeping), options.num_threads, others)
 
 
 def _may_adapt(blob: Blob, source: Optimized, options: CpuOptions) -> bool:
@@ -112,9 +113,8 @@ def _session(
 
 
 def _settings(blob: Blob, weights: Weights, level: str) -> onnxruntime.SessionOptions:
-    import onnxruntime
-
     from delegraph_cpu import sessions
+    from delegraph_cpu.engine import onnxruntime
 
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = FATAL_ONLY  # errors are raised
@@ -152,9 +152,8 @@ _SAFE: Final = 64
 
 
 def _created(blob: Blob, source: Optimized, settings: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
-    import onnxruntime
-
     from delegraph_cpu import sessions
+    from delegraph_cpu.engine import onnxruntime
 
     try:
         return sessions.create_session(bytes(source.graph), settings, (*blob.inputs, *blob.outputs))

@@ -27,12 +27,12 @@ _BFLOAT16: Final = 16
 
 def ort_value(array: NDArray[Any]) -> onnxruntime.OrtValue:
     """A value over the memory of `array`, which is contiguous and must outlive it; complex numbers are pairs."""
-    from onnxruntime import OrtValue
+    from delegraph_cpu.engine import onnxruntime
 
     array = as_pairs(array)
     if array.dtype.name == "bfloat16":
-        return OrtValue.ortvalue_from_numpy_with_onnx_type(array, _BFLOAT16)
-    return OrtValue.ortvalue_from_numpy(array)
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, _BFLOAT16)
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
 
 def as_pairs(array: NDArray[Any]) -> NDArray[Any]:

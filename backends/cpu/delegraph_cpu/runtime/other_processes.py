@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -64,7 +65,11 @@ class CoresOfOthers:
         passed = now - self._at
         if passed < self._due:  # another thread has just looked
             return
-        load, late = self._load(), passed >= LONG
+        try:
+            load, late = self._load(), passed >= LONG
+        except OSError:  # this process may open no files any more, as an isolated program's: nobody else is seen
+            self._cores, self._due = 0.0, math.inf
+            return
         others = load.busy_seconds - self._own()
         self._cores = max(0.0, load.running - 1 if late else (others - self._others) / passed)
         self._at, self._others, self._due = now, others, SOON if late else PERIOD

@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from delegraph.interfaces import leave_at_fork
+
 if TYPE_CHECKING:
     import onnxruntime
 
@@ -36,12 +38,23 @@ class ProfiledSession:
     def __init__(self, make: MakeSession, tracer: EventTracer) -> None:
         self._make = make
         self._tracer = tracer
-        self._profile = _Profile(make)
+        self._profile: _Profile | None = _Profile(make)
+        leave_at_fork(self._leave)
 
     @property
     def session(self) -> onnxruntime.InferenceSession:
         """The session of the next run."""
-        return self._profile.session
+        return self._now().session
+
+    def _now(self) -> _Profile:
+        self._profile = self._profile or _Profile(self._make)
+        return self._profile
+
+    def _leave(self) -> object:
+        left, self._profile = self._profile, None
+        if left is not None:
+            left.leave_files()
+        return left
 
     def io_binding(self) -> onnxruntime.IOBinding:
         """A binding for the next run alone."""
@@ -49,11 +62,11 @@ class ProfiledSession:
 
     def run_with_iobinding(self, binding: onnxruntime.IOBinding, options: onnxruntime.RunOptions) -> None:
         """Run, and tell the tracer where it gets the run's events."""
-        profile, start = self._profile, self._tracer.now()
+        profile, start = self._now(), self._tracer.now()
         try:
             profile.session.run_with_iobinding(binding, options)
         except Exception:
-            self._profile = _Profile(self._make)  # a failed run may have an event or not: indices after it are unknown
+            self._profile = None  # a failed run may have an event or not: indices after it are unknown
             raise
         self._tracer.defer(partial(self._report, profile, profile.count, start))
         profile.count += 1
@@ -61,7 +74,7 @@ class ProfiledSession:
     def _report(self, profile: _Profile, index: int, start: int) -> None:
         """Log the nodes of a run that began at `start`, in nanoseconds of the tracer's clock."""
         if profile is self._profile:  # whose session ends with this
-            self._profile = _Profile(self._make)
+            self._profile = None
         runs = profile.runs()
         if index < len(runs):  # onnxruntime keeps a million events
             began, nodes = runs[index]
@@ -80,6 +93,10 @@ class _Profile:
         self.session = make(str(Path(folder) / "profile"))
         self.count = 0
         self._runs: list[_Run] | None = None
+
+    def leave_files(self) -> None:
+        """Its folder stays where it is: another process has it."""
+        self._remove.detach()
 
     def runs(self) -> list[_Run]:
         """The runs so far."""

@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
-import openvino
-from openvino import Node, Output, Type
-from openvino import opset15 as opset
 
 from delegraph_openvino.blob import WEIGHT
+from delegraph_openvino.engine import Node, Output, Type, openvino
+from delegraph_openvino.engine import opset15 as opset
 
 __all__ = ["EXACT_NAN", "make_exact", "nodes_behind", "operations_of", "shapes_behind"]
 

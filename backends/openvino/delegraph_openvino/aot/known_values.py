@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
-import openvino
 from numpy.typing import NDArray
-from openvino import Node, Output, opset15
 
 from delegraph_openvino.aot.exact import nodes_behind, operations_of, shapes_behind
+from delegraph_openvino.engine import Node, Output, openvino, opset15
 from delegraph_openvino.runtime.tensors import tensor_over
 
 __all__ = ["compute_known_values"]

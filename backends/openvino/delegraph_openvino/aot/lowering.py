@@ -16,11 +16,8 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import onnx_ir as ir
-import openvino
 import torch
 from numpy.typing import NDArray
-from openvino import Output, Type
-from openvino import opset15 as opset
 from torch.export import ExportedProgram
 
 from delegraph.aot import ResolvedSignature
@@ -52,6 +49,8 @@ from delegraph_openvino.blob import (
     Weight,
     pack,
 )
+from delegraph_openvino.engine import Output, Type, openvino
+from delegraph_openvino.engine import opset15 as opset
 from delegraph_openvino.ir.reading import read_ir
 
 __all__ = ["OpenVinoLowering", "blob_of"]

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import openvino
-from openvino import opset15 as opset
-from openvino.frontend.onnx import ConversionExtension
+from delegraph_openvino.engine import openvino
+from delegraph_openvino.engine import opset15 as opset
 
 __all__ = ["DOMAIN", "OPENVINO_DOMAIN", "reading_core"]
 
@@ -32,6 +31,8 @@ _OPERATIONS: Final = {"Clamp": _clamp, "MatMul": _matmul}
 
 def reading_core() -> openvino.Core:
     """A reader of graphs with operators of `DOMAIN`."""
+    from openvino.frontend.onnx import ConversionExtension  # behind `engine`, which leaves its telemetry out
+
     core = openvino.Core()
     for name, convert in _OPERATIONS.items():
         core.add_extension(ConversionExtension(name, DOMAIN, convert))

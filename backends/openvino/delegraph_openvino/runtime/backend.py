@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,12 +22,14 @@ from delegraph.interfaces import (
     PlacesInfo,
     UnusableValue,
     is_used_in_place,
+    leave_at_fork,
     missing_place,
     shape_in_run,
     sizes_in_run,
     split_arguments,
 )
 from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, damaged, unpack, weight_data
+from delegraph_openvino.engine import LEFT, core
 from delegraph_openvino.ir.reading import read_ir, written_ir
 from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.ir_files import ir_files
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["OpenVinoBackend"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Handle:
     """A compiled model and a request of this handle's own to it. `memory` is read by the model, which does not own it.
 
@@ -59,6 +60,14 @@ class Handle:
     memory: tuple[NDArray[Any], ...]
     bound: object = None
     tracer: EventTracer | None = None
+
+    def __post_init__(self) -> None:
+        leave_at_fork(self._leave)
+
+    def _leave(self) -> object:
+        left = self.compiled, self.request
+        self.compiled = self.request = LEFT
+        return left
 
 
 class OpenVinoBackend(BackendInterface):
@@ -83,7 +92,7 @@ class OpenVinoBackend(BackendInterface):
         blob = unpack(processed)
         blob = replace(blob, xml=written_ir(read_ir(blob.xml, len(blob.bin))))
         options = OpenVinoOptions.of_compile_specs(compile_specs).updated({**self._options, **context.runtime_specs})
-        compiled, memory = open_model(_core(), blob, context.named_data, options)
+        compiled, memory = open_model(core(), blob, context.named_data, options)
         tracer = context.event_tracer if options.profiling else None
         request, ports = compiled.create_infer_request(), _ports(compiled, blob)
         return Handle(compiled, request, blob, ports, memory, tracer=tracer)
@@ -126,16 +135,15 @@ class OpenVinoBackend(BackendInterface):
         written = [(index, tensor_over(out)) for index, out in enumerate(results)]
         kept = (arrays, results)  # the tensors only point to them
         picking = [(info.places, array) for info, array in zip(infos, arrays, strict=True) if info.places]
-        request = handle.request
 
         def run() -> None:
             for places, array in picking:
                 _check_places(places, array)
             if handle.bound is not kept:
                 for port, tensor in read:
-                    request.set_input_tensor(port, tensor)
+                    handle.request.set_input_tensor(port, tensor)
                 for index, tensor in written:
-                    request.set_output_tensor(index, tensor)
+                    handle.request.set_output_tensor(index, tensor)
                 handle.bound = kept
             _run(handle)
 
@@ -166,14 +174,6 @@ class OpenVinoBackend(BackendInterface):
     def get_option(self, keys: Sequence[str]) -> dict[str, OptionValue]:
         """The defaults for delegates that are loaded without options of their own."""
         return OpenVinoOptions().updated(self._options).chosen(keys)
-
-
-@cache
-def _core() -> openvino.Core:
-    """OpenVINO's entry, which knows the devices: one for the process."""
-    import openvino
-
-    return openvino.Core()
 
 
 def _ports(compiled: openvino.CompiledModel, blob: Blob) -> tuple[int | None, ...]:
@@ -227,8 +227,9 @@ def _places(
 
 def _run(handle: Handle) -> None:
     start = 0 if handle.tracer is None else handle.tracer.now()
+    infer = handle.request.infer  # outside of `try`: where the process was forked, this says so
     try:
-        handle.request.infer(share_inputs=True, share_outputs=True)
+        infer(share_inputs=True, share_outputs=True)
     except Exception as error:  # pybind's exceptions have no common base
         raise Internal(f"OpenVINO failed in a delegate of {BACKEND_ID}: {error}") from error
     if handle.tracer is not None:

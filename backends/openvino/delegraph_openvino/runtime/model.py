@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import openvino
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility, NotSupported
 from delegraph.interfaces import Buffer
 from delegraph_openvino.blob import CODES, WEIGHT, Blob, Weight, damaged, weight_data
+from delegraph_openvino.engine import openvino
 from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.saturation import IN_FLOAT, products_saturate
 from delegraph_openvino.runtime.tensors import codes_over, numpy_dtype, tensor_over
@@ -25,8 +25,9 @@ def open_model(
     """The compiled model of a blob, and the memory that it continues to read."""
     weights = tuple(_array(weight, blob, named_data) for weight in blob.weights)
     constants = np.frombuffer(blob.bin, np.uint8)
+    read_model = core.read_model  # outside of `try`: where the process was forked, this says so
     try:
-        model = core.read_model(bytes(blob.xml).decode(), tensor_over(constants))
+        model = read_model(bytes(blob.xml).decode(), tensor_over(constants))
         _put_weights(model, blob, weights)
     except (RuntimeError, ValueError) as error:
         raise DelegateInvalidCompatibility(

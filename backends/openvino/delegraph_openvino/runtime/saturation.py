@@ -11,8 +11,8 @@ from functools import cache
 from typing import Final
 
 import numpy as np
-import openvino
-from openvino import opset13
+
+from delegraph_openvino.engine import openvino, opset13
 
 __all__ = ["IN_FLOAT", "products_saturate"]
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import openvino
 from numpy.typing import NDArray
 
 from delegraph import program
 from delegraph_openvino.blob import PAIRS
+from delegraph_openvino.engine import openvino
 
 __all__ = ["codes_over", "numpy_dtype", "tensor_of", "tensor_over"]
 
