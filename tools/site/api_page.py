@@ -100,11 +100,15 @@ def summary(module: str, name: str) -> str:
         return f"`{home}.{called}`."
     for statement, following in _statements(home):
         match statement:
-            case ast.ClassDef() | ast.FunctionDef() if statement.name == called:
+            case ast.ClassDef() | ast.FunctionDef() if statement.name == called and not _is_overload(statement):
                 return _first_sentence(ast.get_docstring(statement) or "")
             case ast.Assign(targets=[ast.Name(id=bound)]) | ast.AnnAssign(target=ast.Name(id=bound)) if bound == called:
                 return _first_sentence(_text_of(following))
     raise LookupError(f"{home} neither defines nor imports {called}")
+
+
+def _is_overload(statement: ast.ClassDef | ast.FunctionDef) -> bool:
+    return "overload" in map(ast.unparse, statement.decorator_list)
 
 
 def _section(module: str) -> str:

@@ -6,7 +6,7 @@ result = model(x, mask=m)          # NumPy arrays in, NumPy arrays out; torch te
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
@@ -16,14 +16,11 @@ from delegraph.errors import InvalidArgument, InvalidState
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
-from delegraph.runtime.calls.arguments import spec_of
-from delegraph.runtime.calls.pytree import LEAF
 from delegraph.runtime.data_loader import Source
 from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.tracing import EventTracer
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.integrity import IntegrityMode
-from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program
 from delegraph.runtime.resolution.backend_options import BackendOptions
@@ -32,6 +29,7 @@ from delegraph.runtime.resolution.kernels import KernelOrder
 from delegraph.runtime.sessions import Sessions
 from delegraph.runtime.shared_state import SharedState
 from delegraph.runtime.state import State, joined_state
+from delegraph.runtime.structured_method import StructuredMethod
 from delegraph.runtime.values.borrowing import Borrowing, InputMode, OutputMode
 from delegraph.tables import printable
 
@@ -199,57 +197,6 @@ def _load_again(
     program: Program, method: str, backend_options: BackendOptions | None, borrowing: Borrowing | None
 ) -> Module:
     return Module(program, method, backend_options=backend_options, borrowing=borrowing)
-
-
-class StructuredMethod:
-    """A loaded method that is called with the model's own arguments.
-
-    Without metadata about their structure, arguments are positional and flat and the result is a list of outputs.
-    """
-
-    def __init__(self, method: Method, container: schema.ContainerMetadata) -> None:
-        self.method = method
-        self._name = method.metadata.name()
-        self._arguments = method.arguments
-        self._result = spec_of(container.encoded_out_str, method.metadata.num_outputs())
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run once; the result is the caller's own, unless it was loaded with `outputs="borrow"`.
-
-        `out=`, where the model has no argument of that name, takes arrays or torch tensors in the structure of the
-        result, which get it and are returned; None stands for any that is not given. See `Method.execute`.
-
-        Raises `InvalidArgument` or `InvalidType` naming the argument.
-        """
-        out = kwargs.pop("out", None) if "out" in kwargs and not self._arguments.has("out") else None
-        try:
-            flat = self._arguments.flatten(args, kwargs)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"method {self._name!r} {error}") from error
-        outputs = self.method.execute(flat, out=None if out is None else self._flat_result(out))
-        if self._result is LEAF:
-            return outputs[0]
-        return outputs if self._result is None else self._result.unflatten(outputs)
-
-    def _flat_result(self, out: object) -> Sequence[object]:
-        if self._result is None:
-            return out if isinstance(out, list | tuple) else [out]
-        try:
-            return self._result.flatten(out)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"method {self._name!r}, out: {error}") from error
-
-    @property
-    def metadata(self) -> MethodMeta:
-        """The method's inputs and outputs, flattened."""
-        return self.method.metadata
-
-    def __repr__(self) -> str:
-        return f"<method {printable(self._name)}{self._arguments} -> {self._result or 'a list'}>"
-
-    def _repr_html_(self) -> str:
-        """The HTML that notebooks show."""
-        return self.metadata._repr_html_()
 
 
 class Module:

@@ -21,9 +21,9 @@ from delegraph.runtime.integrity import IntegrityMode, Trust
 from delegraph.runtime.isolation.frames import Arrays, value_of
 from delegraph.runtime.isolation.process import Process
 from delegraph.runtime.method_meta import MethodMeta
-from delegraph.runtime.module import StructuredMethod
 from delegraph.runtime.program import Program
 from delegraph.runtime.state import NoSuchBuffer
+from delegraph.runtime.structured_method import StructuredMethod
 from delegraph.runtime.values.tensors import any_torch_tensor, as_array, to_torch
 
 if TYPE_CHECKING:
