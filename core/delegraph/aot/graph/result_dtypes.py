@@ -20,6 +20,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.graph.fake_values import Args, Kwargs, fake_values
+from delegraph.aot.graph.view_operators import COPY_TO_VIEW
 
 __all__ = ["Dtypes", "dtypes_of", "names_of", "result_dtypes"]
 
@@ -77,7 +78,7 @@ def _asked(op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object])
         for context in _without_traces(_mode_of((args, kwargs))):
             stack.enter_context(context)
         try:
-            return dtypes_of(op(*args, **kwargs))
+            return dtypes_of(COPY_TO_VIEW.get(op, op)(*args, **kwargs))
         except Exception:  # whatever a fake implementation raises that needs the values, or another mode
             return None
 

@@ -23,6 +23,7 @@ from torch.fx.node import Argument
 from delegraph.aot.graph.fake_values import Args, Kwargs, fake_tensor
 
 __all__ = [
+    "COPY_TO_VIEW",
     "KEEP_ORDER",
     "VIEW_INVERSES",
     "VIEW_OPERATORS",
@@ -125,6 +126,9 @@ VIEW_OPERATORS: Final = (
 
 VIEW_TO_COPY: Final = {row.view: row.copy for row in VIEW_OPERATORS if row.copy is not None}
 """The alias-free twin of each view operator that functional core ATen may hold."""
+
+COPY_TO_VIEW: Final = {row.copy: row.view for row in VIEW_OPERATORS if row.copy is not None and row.view.is_view}
+"""A view operator of each twin. Fake tensors with symbolic sizes have views, while torch's copies of most want numbers."""
 
 VIEW_INVERSES: Final[dict[object, Inverse]] = {
     row.view: row.inverse for row in VIEW_OPERATORS if row.inverse is not None
