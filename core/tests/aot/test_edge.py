@@ -185,6 +185,20 @@ def test_dtypes_are_asked_for_without_a_trace() -> None:
     assert (str(env.pending_fresh_unbacked_symbols), len(env.guards)) == before
 
 
+def test_an_operator_of_which_torch_gives_no_dtype_is_nothing_to_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Torch's negative padding wants sizes that are numbers, too."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.pad(x, (-1, 2))
+
+    exported = torch.export.export(Model(), (torch.ones(4, 4),), dynamic_shapes=[{0: torch.export.Dim("n", max=8)}])
+    result_dtypes.__globals__["_known"].clear()
+    caplog.clear()
+    verify(to_edge_dialect(functionalize(exported, {})), EDGE)
+    assert "failed" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "view",
     [

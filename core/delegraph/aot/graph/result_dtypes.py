@@ -9,8 +9,9 @@ Sizes do not matter, nor does what a number is; flags, strings and dtypes among 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Final, TypeAlias
 
 import torch
@@ -75,7 +76,7 @@ def _decisive(value: object) -> Hashable:
 
 def _asked(op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> Dtypes | None:
     with ExitStack() as stack:
-        for context in _without_traces(_mode_of((args, kwargs))):
+        for context in (_silence(), *_without_traces(_mode_of((args, kwargs)))):
             stack.enter_context(context)
         try:
             return dtypes_of(COPY_TO_VIEW.get(op, op)(*args, **kwargs))
@@ -88,6 +89,17 @@ def _mode_of(arguments: object) -> FakeTensorMode:
         if isinstance(leaf, FakeTensor):
             return leaf.fake_mode
     return FakeTensorMode()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Torch logs the stack of a fake call that fails, which here is an answer."""
+    logger = logging.getLogger(FakeTensor.__module__)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _without_traces(mode: FakeTensorMode) -> Iterator[AbstractContextManager[object]]:
