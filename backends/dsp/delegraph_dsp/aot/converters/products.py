@@ -32,7 +32,7 @@ LEAST_RATIO = 2.0**-31
 
 @TABLE.converts(aten.linear.default, keep_whole=True)
 def linear(graph: KernelGraph, node: Node, source: Node, weight: Node, bias: Node | None) -> View:
-    if len(source.meta["val"].shape) < 2:
+    if min(len(side.meta["val"].shape) for side in (source, weight)) < 2:
         raise Unsupported("multiplies a vector")
     return product(graph, node, source, weight, bias, transposed=True)
 
