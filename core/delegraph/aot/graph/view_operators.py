@@ -129,7 +129,7 @@ VIEW_TO_COPY: Final = {row.view: row.copy for row in VIEW_OPERATORS if row.copy 
 """The alias-free twin of each view operator that functional core ATen may hold."""
 
 COPY_TO_VIEW: Final = {row.copy: row.view for row in VIEW_OPERATORS if row.copy is not None and row.view.is_view}
-"""A view operator of each twin. Fake tensors with symbolic sizes have views, while torch's copies of most want numbers."""
+"""A view operator of each twin: of fake tensors with symbolic sizes most twins give nothing, for they want numbers."""
 
 VIEW_INVERSES: Final[dict[object, Inverse]] = {
     row.view: row.inverse for row in VIEW_OPERATORS if row.inverse is not None
