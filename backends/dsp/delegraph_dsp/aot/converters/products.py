@@ -58,6 +58,8 @@ def addmm(graph: KernelGraph, node: Node, bias: Node, a: Node, b: Node, beta: An
 
 def product(graph: KernelGraph, node: Node, a: Node, b: Node, bias: Node | None, transposed: bool = False) -> View:
     """a @ b + bias, b being [N, K] where it is `transposed`."""
+    if not node.meta["val"].is_floating_point():
+        raise Unsupported("computes integers that no scale belongs to")
     x, y = graph.value(a), graph.value(b)
     shape = shape_of(node)
     if len(y.shape) == 2 and len(x.shape) > 2:  # a linear layer's rows are one dim
