@@ -47,9 +47,10 @@ class Disturbed(Interpreter):
         exact = self._in_doubles(n)
         result = super().run_node(n)
         if n.target.name().startswith("quantized_decomposed::quantize_per_tensor"):
-            step = torch.randint(-1, 2, result.shape, generator=self.generator)
+            step = torch.randint(0, 2, result.shape, generator=self.generator) * 2 - 1
             low, high = (int(self.fetch_args_kwargs_from_env(n)[0][i]) for i in (3, 4))
-            return (result.to(torch.int64) + step).clamp(low, high).to(result.dtype)
+            codes = result.to(torch.int64)
+            return torch.where((codes + step).clamp(low, high) == codes, codes - step, codes + step).to(result.dtype)
         self._move(result, exact)
         return result
 
