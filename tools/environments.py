@@ -39,6 +39,8 @@ SETTINGS: Final = {
     "TORCH": "torch==2.13.0",  # a plain `torch` can bring several GB of CUDA packages
     "TORCHES": "2.12.0 2.15.0",  # the oldest that our distributions admit, and the newest that was run
     "FUZZ": "1000000",
+    "PROGRAMS": "10000",
+    "SEED": "0",
     "NUMERICS": "",
     "CHROMIUM": "",
     "VERSION": "",

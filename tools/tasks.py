@@ -241,6 +241,13 @@ def fuzz() -> None:
 
 
 @task(When.NIGHT)
+def fuzz_programs() -> None:
+    """random programs against eager torch, on every backend and both orders of two: PROGRAMS=number, SEED=first"""
+    settings = {name: setting(name) for name in ("PROGRAMS", "SEED")}
+    run("-m", "pytest", "-q", "-n", "2", "-m", "programs", "tests/programs", **settings)
+
+
+@task(When.NIGHT)
 def numerics() -> None:
     """every operator in every dtype at the edges against torch, on every plug-in or NUMERICS="cpu npu" (hours)
 

@@ -174,6 +174,9 @@ CASES: dict[str, Case] = {
     "linear_vector": (module(lambda: nn.Linear(4, 5)), (x(4),)),
     "linear_4d": (module(lambda: nn.Linear(4, 5)), (x(2, 3, 2, 4),)),
     "linear_computed_weight": (lambda a, w: F.linear(a, w * 2), (x(2, 3, 4), x(5, 4))),
+    "linear_onto_a_vector": (F.linear, (x(2, 4), x(4))),
+    "linear_of_vectors": (F.linear, (x(4), x(4))),
+    "linear_4d_onto_a_vector": (F.linear, (x(2, 3, 2, 4), x(4))),
     "linear_double": (module(lambda: nn.Linear(4, 5).double()), (x(2, 3, 4).double(),)),
     # convolution
     "conv1d": (module(lambda: nn.Conv1d(3, 4, 3, stride=2, padding=1)), (x(2, 3, 9),)),

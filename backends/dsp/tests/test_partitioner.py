@@ -44,6 +44,8 @@ LEFT: list[tuple[Callable[..., Any], list[torch.Tensor], str, str]] = [
     (lambda x: F.pad(x, (-1, 2)), [HALF], "constant_pad_nd", "cuts off where it pads"),
     (lambda x: torch.matmul(x, x[0]), [HALF], "matmul", "multiplies a vector"),
     (lambda x: F.linear(x[0], x), [HALF], "linear", "multiplies a vector"),
+    (lambda x: x.mT @ x, [torch.ones(2, 3, dtype=torch.int32)], "matmul", "computes integers that no scale"),
+    (lambda x: F.linear(x, x[0]), [HALF], "linear", "multiplies a vector"),
     (lambda x: torch.fft.fft(x.float()).real, [HALF], "fft", "the DSP has no kernel for aten::_fft_r2c"),
     (lambda x: x.double() * 2.0, [HALF], "mul.Tensor", "is float64: the DSP computes in int8, int16 and float16"),
     (lambda x: x + 1, [torch.arange(5)], "add.Tensor", "computes int64 that no scale belongs to"),

@@ -102,3 +102,12 @@ def test_integers_without_a_limit_are_left() -> None:
     lowered = delegraph.lower(model, (torch.tensor([2**31, 1]),), backends=["openvino"])
     assert any("may be wider" in reason for reason in declined(lowered).values())
     assert delegraph.load(bytes(lowered))(np.array([2**31, 2**31])).tolist() == [2**31, 2**32]
+
+
+def test_compiling_takes_no_size_for_a_number() -> None:
+    """The program would have that size alone from then on, for whoever lowers it next."""
+    model = Function(lambda x: F.linear(x.sin(), x))
+    exported = torch.export.export(model, (torch.randn(4, 3),), dynamic_shapes=(({0: N},),))
+    delegraph.lower(exported, backends=["openvino"])
+    x = torch.randn(6, 3)
+    torch.testing.assert_close(delegraph.load(bytes(delegraph.lower(exported)))(x), model(x))

@@ -14,6 +14,7 @@ from delegraph.aot.edge.dialects import ATEN, CORE_ATEN, EDGE, FUNCTIONAL, verif
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.graph.result_dtypes import result_dtypes
+from delegraph.aot.graph.view_operators import VIEW_TO_COPY
 from delegraph.aot.passes import PassResult, run_passes
 from delegraph.errors import LoweringError, VerificationError
 
@@ -182,6 +183,46 @@ def test_dtypes_are_asked_for_without_a_trace() -> None:
     result_dtypes.__globals__["_known"].clear()
     verify(program, EDGE)
     assert (str(env.pending_fresh_unbacked_symbols), len(env.guards)) == before
+
+
+def test_an_operator_of_which_torch_gives_no_dtype_is_nothing_to_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Torch's negative padding wants sizes that are numbers, too."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.pad(x, (-1, 2))
+
+    exported = torch.export.export(Model(), (torch.ones(4, 4),), dynamic_shapes=[{0: torch.export.Dim("n", max=8)}])
+    result_dtypes.__globals__["_known"].clear()
+    caplog.clear()
+    verify(to_edge_dialect(functionalize(exported, {})), EDGE)
+    assert "failed" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[:, 1:3],
+        lambda x: x.diagonal(),
+        lambda x: x.expand(2, *x.shape),
+        lambda x: x.split(2, 1)[1],
+        lambda x: x.unflatten(1, (2, -1)),
+    ],
+)
+def test_dtypes_of_views_of_any_size_are_known(view: Any) -> None:
+    """Torch's copies of views want sizes that are numbers: it logs a stack and gives none."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return view(x)
+
+    exported = torch.export.export(Model(), (torch.ones(4, 4),), dynamic_shapes=[{0: torch.export.Dim("n", max=8)}])
+    program = to_edge_dialect(functionalize(exported, {}))
+    copies = [node for node in program.graph.nodes if node.target in VIEW_TO_COPY.values()]
+    result_dtypes.__globals__["_known"].clear()
+    assert copies
+    for node in copies:
+        assert set(result_dtypes(node.target, node.args, node.kwargs) or ()) == {torch.float32}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 import torch
 from core.tests.aot.propagation import assert_values_are_what_operators_give
 from torch.export import Dim, ExportedProgram
+from torch.utils._pytree import tree_leaves
 
 from delegraph.aot.edge.dialects import EDGE, verify
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
@@ -264,3 +265,18 @@ def test_rrelu_in_training_draws_slopes() -> None:
     assert torch.equal(result, x * slopes) and (slopes[x > 0] == 1).all()
     drawn = slopes[x <= 0]
     assert 0.25 <= drawn.min() < 0.3 and 0.7 < drawn.max() <= 0.75
+
+
+def test_a_number_written_into_a_view_of_any_size() -> None:
+    """The size of the view, to which the number is expanded, is a value that the graph computes."""
+
+    def write(x: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
+        x = x * 1
+        x.select(1, 0).copy_(number)
+        return x
+
+    x, number = torch.randn(3, 4), torch.tensor(2.0)
+    program = to_edge_dialect(functional(write, x, number, shapes=({0: Dim("rows", max=9)}, None)))
+    assert not any(isinstance(n, torch.SymInt) for node in program.graph.nodes for n in tree_leaves(node.args))
+    for rows in (3, 9):
+        torch.testing.assert_close(program.module()(x := torch.randn(rows, 4), number), write(x, number))

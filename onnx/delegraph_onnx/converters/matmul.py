@@ -16,12 +16,18 @@ from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
 @convert_with("linear", dtypes=REALS, keep=True)
 def linear(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None) -> ir.Value:
     """Gemm for a matrix; for more dims MatMul and Add, which onnxruntime's transformer fusions match."""
-    if rank_of(input) == 2:
+    if rank_of(input) == 2 == rank_of(weight):
         return g.op("Gemm", g.value(input), g.value(weight), None if bias is None else g.value(bias), transB=1)
-    array = g.parameter(weight)
-    right = g.weight(weight.name, array.T) if array is not None else g.transpose(g.value(weight), [1, 0])
-    product = g.op("MatMul", g.value(input), right)
+    product = g.op("MatMul", g.value(input), _transposed(g, weight))
     return product if bias is None else g.op("Add", product, g.value(bias))
+
+
+def _transposed(g: GraphBuilder, weight: Node) -> ir.Value:
+    """The columns of a weight; one that is a vector is its own."""
+    array = g.parameter(weight)
+    if array is not None:
+        return g.weight(weight.name, array.T)
+    return g.value(weight) if rank_of(weight) == 1 else g.transpose(g.value(weight), [1, 0])
 
 
 @convert_with("mm bmm matmul dot mv", dtypes=NUMBERS, keep=True)

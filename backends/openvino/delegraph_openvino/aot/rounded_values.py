@@ -101,14 +101,14 @@ def with_reals(g: GraphBuilder, value: Node) -> ir.Value:
     return g.op("Where", g.op("Greater", result, least), result, least)
 
 
-def bias_of(g: GraphBuilder, x: Node, weight: Node, bias: Node | None, channels: int) -> ir.Value | None:
+def bias_of(g: GraphBuilder, x: Node, weight: Node, bias: Node | None, channels: int | torch.SymInt) -> ir.Value | None:
     """The bias of the product of `x` and `weight`; zeros if there is none and OpenVINO may multiply integers: it moves
     scales by channel, as they are, through selections and sums, but through no bias."""
     if bias is not None and not _is_zero(g, bias):
         return g.value(bias)
     fixed = any(isinstance(call.args[1], float) for call in roundings_behind(x))  # scales known ahead of time
     on_integers = fixed and roundings_behind(weight)
-    return _kept_zeros(g, channels) if on_integers else None
+    return _kept_zeros(g, int(channels)) if on_integers else None  # of a constant weight, whose sizes are numbers
 
 
 def _is_zero(g: GraphBuilder, bias: Node) -> bool:

@@ -131,7 +131,7 @@ def convolution(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node 
     OpenVINO does so itself where nothing is rounded. Between both, its pad would compute on floats.
     """
     channels = node.meta["val"].shape[int(rank_of(node) == rank_of(weight))]
-    added = bias_of(g, x, weight, bias, int(channels))
+    added = bias_of(g, x, weight, bias, channels)
     padded = rounded_source(x)
     low, zero, high = (x.args[3], x.args[2], x.args[4]) if padded else (0, 0, 0)
     zero_is_exact = low <= zero <= high  # type: ignore[operator]
@@ -176,7 +176,7 @@ def linear(g: OpenVinoGraph, node: Node, x: Node, weight: Node, bias: Node | Non
     if is_vector:
         rows = g.op("Unsqueeze", rows, g.ints([0]))  # the result of OpenVINO's products of integers has a row anyway
     result = g.product_with_transposed(rows, g.value(weight), 2)
-    added = bias_of(g, x, weight, bias, int(shape_of(weight)[0]))
+    added = bias_of(g, x, weight, bias, shape_of(weight)[0])
     if added is not None:
         result = g.op("Add", result, added)
     return g.op("Squeeze", result, g.ints([0])) if is_vector else result

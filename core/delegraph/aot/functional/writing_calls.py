@@ -37,6 +37,7 @@ from delegraph.aot.graph.mutating_calls import (
 from delegraph.aot.graph.result_dtypes import dtypes_of, result_dtypes
 from delegraph.aot.graph.schema_binding import bind_schema
 from delegraph.aot.graph.source_location import user_location
+from delegraph.aot.graph.view_operators import sizes_of
 from delegraph.aot.torch_internals import is_contiguous_for_memory_format_or_false
 from delegraph.errors import LoweringError
 
@@ -91,7 +92,8 @@ class WritingCalls:
         target, (old, new) = node.args[0], fake_values(args[:2])
         value = self.graph.cast(args[1], old.dtype)  # before it is expanded: fewer elements
         if tuple(new.shape) != tuple(old.shape):
-            value = self.graph.emit(aten.expand.default, (value, list(old.shape)), {})
+            sizes = sizes_of(lambda op, *args: self.graph.emit(op, args, {}), args[0])
+            value = self.graph.emit(aten.expand.default, (value, sizes), {})
         # a view takes the strides that its base gives it, whatever the format of what is written
         is_whole = isinstance(target, Node) and not self.values.is_view(target)
         if is_whole and _is_channels_last(old) and not _is_channels_last(fake_values(value)):

@@ -9,8 +9,9 @@ Sizes do not matter, nor does what a number is; flags, strings and dtypes among 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Final, TypeAlias
 
 import torch
@@ -20,8 +21,9 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.graph.fake_values import Args, Kwargs, fake_values
+from delegraph.aot.graph.view_operators import COPY_TO_VIEW
 
-__all__ = ["Dtypes", "dtypes_of", "names_of", "result_dtypes"]
+__all__ = ["Dtypes", "dtypes_of", "names_of", "result_dtypes", "untraced"]
 
 Dtypes: TypeAlias = tuple[torch.dtype, ...]
 
@@ -73,11 +75,9 @@ def _decisive(value: object) -> Hashable:
 
 
 def _asked(op: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> Dtypes | None:
-    with ExitStack() as stack:
-        for context in _without_traces(_mode_of((args, kwargs))):
-            stack.enter_context(context)
+    with untraced(_mode_of((args, kwargs))):
         try:
-            return dtypes_of(op(*args, **kwargs))
+            return dtypes_of(COPY_TO_VIEW.get(op, op)(*args, **kwargs))
         except Exception:  # whatever a fake implementation raises that needs the values, or another mode
             return None
 
@@ -89,9 +89,18 @@ def _mode_of(arguments: object) -> FakeTensorMode:
     return FakeTensorMode()
 
 
-def _without_traces(mode: FakeTensorMode) -> Iterator[AbstractContextManager[object]]:
-    """`mode`, whose symbols neither learn from a call nor become more."""
-    yield mode
-    if mode.shape_env is not None:
-        yield mode.shape_env.suppress_guards()
-        yield mode.shape_env.ignore_fresh_unbacked_symbols()
+@contextmanager
+def untraced(mode: FakeTensorMode) -> Iterator[None]:
+    """`mode`, in which calls of operators leave nothing: its symbols neither learn from them nor become more, and torch
+    logs no stack of one that fails, which is an answer."""
+    logger = logging.getLogger(FakeTensor.__module__)
+    before, logger.disabled = logger.disabled, True
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(mode)
+            if mode.shape_env is not None:
+                stack.enter_context(mode.shape_env.suppress_guards())
+                stack.enter_context(mode.shape_env.ignore_fresh_unbacked_symbols())
+            yield
+    finally:
+        logger.disabled = before

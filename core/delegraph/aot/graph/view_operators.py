@@ -23,6 +23,7 @@ from torch.fx.node import Argument
 from delegraph.aot.graph.fake_values import Args, Kwargs, fake_tensor
 
 __all__ = [
+    "COPY_TO_VIEW",
     "KEEP_ORDER",
     "VIEW_INVERSES",
     "VIEW_OPERATORS",
@@ -31,6 +32,7 @@ __all__ = [
     "scatter_by_index",
     "scatter_piece",
     "scatter_shown",
+    "sizes_of",
 ]
 
 aten = torch.ops.aten
@@ -43,7 +45,7 @@ Inverse: TypeAlias = Callable[[Call, Argument, Argument, Sequence[Any], Kwargs],
 
 
 def _reshaped(call: Call, parent: Argument, value: Argument, _args: Args, _kwargs: Kwargs) -> Argument:
-    return call(aten.reshape.default, value, _sizes(call, parent))
+    return call(aten.reshape.default, value, sizes_of(call, parent))
 
 
 def _permuted(call: Call, parent: Argument, value: Argument, args: Sequence[Any], _kwargs: Kwargs) -> Argument:
@@ -126,6 +128,9 @@ VIEW_OPERATORS: Final = (
 VIEW_TO_COPY: Final = {row.view: row.copy for row in VIEW_OPERATORS if row.copy is not None}
 """The alias-free twin of each view operator that functional core ATen may hold."""
 
+COPY_TO_VIEW: Final = {row.copy: row.view for row in VIEW_OPERATORS if row.copy is not None and row.view.is_view}
+"""A view operator of each twin: of fake tensors with symbolic sizes most twins give nothing, for they want numbers."""
+
 VIEW_INVERSES: Final[dict[object, Inverse]] = {
     row.view: row.inverse for row in VIEW_OPERATORS if row.inverse is not None
 }
@@ -147,15 +152,15 @@ def scatter_shown(call: Call, shown: Callable[[Argument], Argument], parent: Arg
     numbers = shown(arange(numel).reshape(parent.shape))
     parent' = scatter(parent.reshape(-1), 0, numbers.reshape(-1), value.reshape(-1)).reshape(parent.shape)
     """
-    sizes = _sizes(call, parent)
+    sizes = sizes_of(call, parent)
     flat = call(aten.reshape.default, parent, [-1])
-    numbers = call(aten.arange.default, _sizes(call, flat)[0], dtype=torch.int64)
+    numbers = call(aten.arange.default, sizes_of(call, flat)[0], dtype=torch.int64)
     places = shown(call(aten.reshape.default, numbers, sizes))
     index, source = (call(aten.reshape.default, each, [-1]) for each in (places, value))
     return call(aten.reshape.default, call(aten.scatter.src, flat, 0, index, source), sizes)
 
 
-def _sizes(call: Call, value: Argument) -> list[Argument]:
+def sizes_of(call: Call, value: Argument) -> list[Argument]:
     """The shape of `value`; a dynamic size as a value of the graph."""
     shape = fake_tensor(value).shape
     return [n if isinstance(n, int) else call(aten.sym_size.int, value, dim) for dim, n in enumerate(shape)]

@@ -23,6 +23,8 @@ from delegraph_onnx.node_facts import rank_of, shape_of
 
 @integers_for("linear")
 def linear(g: CpuGraph, node: Node, input: Node, weight: Node, bias: Node | None) -> Integers | ir.Value | None:
+    if rank_of(weight) == 1:
+        return None
     taken, factors = activation(g, input), constant_weight(g, weight, 0)
     if taken is not None and factors is not None:
         return _gemm(g, node, *taken, factors, bias)

@@ -32,7 +32,7 @@ LEAST_RATIO = 2.0**-31
 
 @TABLE.converts(aten.linear.default, keep_whole=True)
 def linear(graph: KernelGraph, node: Node, source: Node, weight: Node, bias: Node | None) -> View:
-    if len(source.meta["val"].shape) < 2:
+    if min(len(side.meta["val"].shape) for side in (source, weight)) < 2:
         raise Unsupported("multiplies a vector")
     return product(graph, node, source, weight, bias, transposed=True)
 
@@ -58,6 +58,8 @@ def addmm(graph: KernelGraph, node: Node, bias: Node, a: Node, b: Node, beta: An
 
 def product(graph: KernelGraph, node: Node, a: Node, b: Node, bias: Node | None, transposed: bool = False) -> View:
     """a @ b + bias, b being [N, K] where it is `transposed`."""
+    if not node.meta["val"].is_floating_point():
+        raise Unsupported("computes integers that no scale belongs to")
     x, y = graph.value(a), graph.value(b)
     shape = shape_of(node)
     if len(y.shape) == 2 and len(x.shape) > 2:  # a linear layer's rows are one dim

@@ -1,0 +1,113 @@
+"""An exported program -> how far rounding can move each of its results, found by running it with other roundings.
+
+Kernels and backends add in another order, keep more digits than a dtype has or fewer, and choose among zeros of two
+signs. Where a comparison, a place or a code hangs on that, no answer is the right one. So each operator's result is
+moved by a few units of the dtype's last place where it was rounded at all (doubles tell), zeros get a sign by chance,
+and a quantized code becomes its neighbour; what comes of it at the end is what differences are measured by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Interpreter, Node
+from torch.utils import _pytree as pytree
+
+__all__ = ["Disturbed", "is_close"]
+
+PLACES: Final = 4
+"""Units in the last place by which a rounded result is moved."""
+
+RUNS: Final = 3
+"""Of the same program, each with other roundings."""
+
+SHARE: Final = 6
+"""A difference may be so many times what was seen in these runs."""
+
+
+class Disturbed(Interpreter):
+    """Runs a program's module with each rounded result moved."""
+
+    def __init__(self, module: GraphModule, seed: int) -> None:
+        super().__init__(module)
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def run_node(self, n: Node) -> Any:
+        if n.op != "call_function" or not isinstance(n.target, OpOverload):
+            result = super().run_node(n)
+            if n.op == "call_function" and isinstance(n.target, torch._ops.HigherOrderOperator):
+                self._move(result, None)
+            return result
+        if n.target.is_view:
+            return super().run_node(n)
+        exact = self._in_doubles(n)
+        result = super().run_node(n)
+        if n.target.name().startswith("quantized_decomposed::quantize_per_tensor"):
+            step = torch.randint(0, 2, result.shape, generator=self.generator) * 2 - 1
+            low, high = (int(self.fetch_args_kwargs_from_env(n)[0][i]) for i in (3, 4))
+            codes = result.to(torch.int64)
+            return torch.where((codes + step).clamp(low, high) == codes, codes - step, codes + step).to(result.dtype)
+        self._move(result, exact)
+        return result
+
+    def _in_doubles(self, node: Node) -> Any:
+        """What the call gives of doubles; None where it cannot."""
+        args, kwargs = self.fetch_args_kwargs_from_env(node)
+        if not any(leaf.is_floating_point() for leaf in _tensors((args, kwargs))):
+            return None
+        args, kwargs = pytree.tree_map(_doubled, (args, kwargs))
+        try:
+            return node.target(*args, **kwargs)  # type: ignore[operator]
+        except Exception:
+            return None
+
+    def _move(self, result: Any, exact: Any) -> None:
+        results, exacts = _tensors(result), _tensors(exact)
+        for index, tensor in enumerate(results):
+            if not tensor.is_floating_point() or tensor.dtype == torch.float64:
+                continue
+            known = exacts[index] if len(exacts) == len(results) and exacts[index].shape == tensor.shape else None
+            tensor.copy_(self._moved(tensor, known))
+
+    def _moved(self, tensor: Tensor, exact: Tensor | None) -> Tensor:
+        chance = torch.rand(tensor.shape, generator=self.generator) * 2 - 1
+        size = torch.where(tensor.isfinite(), tensor.double().abs(), 0)
+        scale = size + (size.max() if size.numel() else 0)
+        moved = tensor.double() + chance * scale * PLACES * torch.finfo(tensor.dtype).eps
+        if exact is not None:
+            moved = torch.where(exact.double() == tensor.double(), tensor.double(), moved)
+        return torch.where(moved == 0, torch.copysign(moved, chance), moved).to(tensor.dtype)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
+
+
+def _doubled(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.double() if value.is_floating_point() else value.clone()
+    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
+
+
+def is_close(
+    actual: Tensor, expected: Tensor, disturbed: Sequence[Tensor], limits: Callable[[torch.dtype], dict[str, float]]
+) -> Tensor:
+    """Of each element whether it is right: equal, both NaN, within `limits` of the dtype, or within what rounding
+    does."""
+    alike = [other for other in disturbed if other.shape == expected.shape]
+    if len(alike) < len(disturbed):  # the shape itself hangs on it
+        return torch.ones(expected.shape, dtype=torch.bool)
+    a, e, others = actual.double(), expected.double(), [other.double() for other in alike]
+    right = (a == e) | (a.isnan() & e.isnan())
+    moved = [(other != e) & ~(other.isnan() & e.isnan()) for other in others]
+    if not expected.is_floating_point():
+        return right | torch.stack(moved).any(0) if moved else right
+    close = limits(expected.dtype)
+    spread = torch.stack([torch.where(m, (other - e).abs(), 0) for m, other in zip(moved, others, strict=True)]).amax(0)
+    open_ = ~spread.isfinite()  # an infinity or NaN hangs on it
+    near = (a - e).abs() <= close["atol"] + close["rtol"] * e.abs() + SHARE * spread
+    return right | open_ | (e.isfinite() & near)

@@ -1,0 +1,79 @@
+"""What the runs of random programs rest on: programs that are told by their seed, small ones, and a fair comparison."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.kernels.oracle import tolerances
+from tests.programs.grammar import random_program
+from tests.programs.program import PYTHONS, SIZES, Call, Input, Program
+from tests.programs.rounding import is_close
+from tests.programs.shrinking import shrunk
+from torch import Tensor
+
+X = Input("x0", (3, 4), "float32", 7)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_seed_tells_the_program(seed: int) -> None:
+    program = random_program(seed)
+    assert program == random_program(seed)
+    for size in SIZES:
+        first, second = (program.module(PYTHONS)(*program.arguments(size)) for _ in range(2))
+        torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
+
+
+def test_programs_differ() -> None:
+    programs = [random_program(seed) for seed in range(60)]
+    texts = "\n".join(program.source() for program in programs)
+    assert len({program.source() for program in programs}) == len(programs)
+    assert any(program.dynamic for program in programs) and any(program.quantized for program in programs)
+    assert all(
+        what in texts for what in ("cond(", "] = ", ".add_(", "register_buffer", "nn.", ".expand", "torch.where")
+    )
+
+
+def test_a_program_is_shrunk_to_what_shows_it() -> None:
+    calls = (
+        Call("x0.cumsum(0)", "v0"),
+        Call("v0.t()", "v1"),
+        Call("v1.sin()", "v2"),
+        Call("self.s3(v2.t())", "v3", "self.s3 = nn.Linear(4, 4)"),
+        Call("v3.mul_(2)"),
+        Call("v2 + v3.t()", "v5"),
+    )
+
+    def shows(smaller: Program) -> bool:
+        smaller.module()(*smaller.arguments(SIZES[0]))
+        return any("sin" in call.text for call in smaller.calls)
+
+    smallest = shrunk(Program((X, Input("x1", (2,), "int64", 1)), calls, ("v3", "v5", "v0")), shows)
+    assert smallest == Program((X,), (Call("x0.sin()", "v2"),), ("v2",))
+
+
+def test_a_snippet_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    program = Program((Input("x0", (-1, 4), "float32", 7),), (Call("x0 * 2", "v0"),), ("v0",))
+    exec(program.snippet(), {})
+    assert capsys.readouterr().out.count("tensor(") == 2 * len(SIZES)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "disturbed", "right"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], [[1.0, 2.0]], [True, True]),
+        ([1.0, 2.1], [1.0, 2.0], [[1.0, 2.0]], [True, False]),
+        ([1.0, 2.1], [1.0, 2.0], [[1.0, 2.05]], [True, True]),
+        ([torch.nan, 2.0], [torch.nan, torch.nan], [[torch.nan, torch.nan]], [True, False]),
+        ([torch.inf, 0.0], [1e9, torch.inf], [[torch.inf, torch.inf]], [True, False]),
+    ],
+)
+def test_a_difference_is_measured_by_what_rounding_does(
+    actual: list[float], expected: list[float], disturbed: list[list[float]], right: list[bool]
+) -> None:
+    tensors: list[Tensor] = [torch.tensor(values) for values in disturbed]
+    assert is_close(torch.tensor(actual), torch.tensor(expected), tensors, tolerances).tolist() == right
+
+
+def test_an_integer_is_exact_unless_it_hangs_on_rounding() -> None:
+    actual, expected, other = (torch.tensor(values) for values in ([1, 3, 4], [1, 2, 5], [1, 2, 4]))
+    assert is_close(actual, expected, [other], tolerances).tolist() == [True, False, True]
