@@ -34,9 +34,15 @@ class Disturbed(Interpreter):
 
     def __init__(self, module: GraphModule, seed: int) -> None:
         super().__init__(module)
+        self.seed = seed
         self.generator = torch.Generator().manual_seed(seed)
 
     def run_node(self, n: Node) -> Any:
+        if n.op == "call_function" and n.target is torch.ops.higher_order.cond:
+            (chosen, on_true, on_false, *operands), _ = self.fetch_args_kwargs_from_env(n)
+            branch = Disturbed(on_true if chosen else on_false, self.seed)
+            branch.generator = self.generator
+            return branch.run(*(operands[0] if operands else ()))
         if n.op != "call_function" or not isinstance(n.target, OpOverload):
             result = super().run_node(n)
             if n.op == "call_function" and isinstance(n.target, torch._ops.HigherOrderOperator):
@@ -77,7 +83,10 @@ class Disturbed(Interpreter):
         chance = torch.rand(tensor.shape, generator=self.generator) * 2 - 1
         size = torch.where(tensor.isfinite(), tensor.double().abs(), 0)
         scale = size + (size.max() if size.numel() else 0)
-        moved = tensor.double() + chance * scale * PLACES * torch.finfo(tensor.dtype).eps
+        reach = PLACES * torch.finfo(tensor.dtype).eps
+        moved = tensor.double() + chance * scale * reach
+        if self.seed % 2:  # terms that cancel but for rounding cancel
+            moved = torch.where(size <= size.max() * reach, 0.0, moved) if size.numel() else moved
         if exact is not None:
             moved = torch.where(exact.double() == tensor.double(), tensor.double(), moved)
         return torch.where(moved == 0, torch.copysign(moved, chance), moved).to(tensor.dtype)
