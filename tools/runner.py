@@ -66,8 +66,11 @@ def command(words: list[str], beside: Environment | None = None, **variables: st
 
 
 def pytest(*words: str, beside: Environment | None = None, environment: Environment = VENV) -> None:
-    """Run pytest in two processes. Raises `CalledProcessError`."""
-    run("-m", "pytest", "-q", "-n", "2", *words, beside=beside, environment=environment)
+    """Run pytest in two processes, of one thread each unless OMP_NUM_THREADS says otherwise: the same tests take a
+    sixth less of two cores than with two. Raises `CalledProcessError`."""
+    threads = os.environ.get("OMP_NUM_THREADS", "1")
+    pytest = ("-m", "pytest", "-q", "-n", "2")
+    run(*pytest, *words, beside=beside, environment=environment, OMP_NUM_THREADS=threads)
 
 
 def listed() -> str:

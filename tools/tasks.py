@@ -243,8 +243,8 @@ def fuzz() -> None:
 @task(When.NIGHT)
 def fuzz_programs() -> None:
     """random programs against eager torch, on every backend and both orders of two: PROGRAMS=number, SEED=first"""
-    settings = {name: setting(name) for name in ("PROGRAMS", "SEED")}
-    run("-m", "pytest", "-q", "-n", "2", "-m", "programs", "tests/programs", **settings)
+    words = ("-m", "pytest", "-q", "-n", "2", "-m", "programs", "tests/programs")
+    run(*words, PROGRAMS=setting("PROGRAMS"), SEED=setting("SEED"))
 
 
 @task(When.NIGHT)

@@ -11,11 +11,10 @@ import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
-from delegraph.errors import AccessFailed, DelegraphError, cause_of
+from delegraph.errors import AccessFailed, DelegraphError, MemoryAllocationFailed, cause_of
 from delegraph.interfaces.data_loader import DataLoader
-from delegraph.interfaces.platform import allocate_aligned
 from delegraph.program.schema import Buffer
 from delegraph.runtime.lacking import lacking
 
@@ -123,13 +122,17 @@ class MmapDataLoader(DataLoader):
             )
 
     def _copied(self, file: BinaryIO, size: int) -> Buffer:
-        copy: Any = allocate_aligned(size)
+        from mmap import mmap  # no array: reading a file's records needs no NumPy
+
+        try:
+            copy = mmap(-1, size)
+        except OSError as error:
+            raise MemoryAllocationFailed(f"the system did not give {size:,} bytes: {error}") from error
         try:
             _check_range(self._path, 0, size, file.readinto(copy))  # type: ignore[attr-defined]
         except OSError as error:
             raise AccessFailed(f"{self._path}: cannot be read: {error.strerror or error}") from error
-        copy.flags.writeable = False
-        return memoryview(copy)
+        return memoryview(copy).toreadonly()
 
     def load(self, offset: int, size: int) -> Buffer:
         self.require_unchanged()

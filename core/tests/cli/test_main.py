@@ -102,7 +102,7 @@ def test_version_imports_no_plugin() -> None:
 
 
 def test_an_unknown_command_is_wrong_usage(refused: Refused) -> None:
-    choices = "'lower', 'quantize', 'compare', 'run', 'inspect', 'sign', 'select', 'codegen', 'plugins', 'new'"
+    choices = "'lower', 'quantize', 'compare', 'debug', 'run', 'inspect', 'sign', 'select', 'codegen', 'plugins', 'new'"
     assert f"invalid choice: 'walk' (choose from {choices})" in refused("walk", code=2)
 
 

@@ -12,7 +12,9 @@ import pytest
 from delegraph.errors import AccessFailed, MemoryAllocationFailed, NotSupported, RuntimeFault
 from delegraph.program import Program, serialize_program
 from delegraph.program.flat_tensor import FlatTensor, serialize_flat_tensor
+from delegraph.program.schema import NamedData
 from delegraph.runtime import Runtime
+from delegraph.runtime.data_loader import COPIED_BYTES
 from delegraph.runtime.lacking import lacking
 
 
@@ -40,7 +42,9 @@ def test_nothing_is_lacking(error: Exception) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
 def test_a_limit_of_open_files(tmp_path: Path) -> None:
     path = tmp_path / "m.pte"
-    path.write_bytes(serialize_program(Program(())))
+    path.write_bytes(
+        serialize_program(Program((), named_data={"weights": NamedData(bytes(COPIED_BYTES))}))
+    )  # smaller: copied
     script = (
         "import resource, sys\nfrom delegraph.runtime import Runtime\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (24, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"

@@ -109,6 +109,7 @@ def test_quotients_that_torch_leaves_open_are_replaced() -> None:
     assert [t.tolist() for t in defined("floor_divide", (a, b))] == [a.tolist(), [1, 1, 2]]
 
 
+@pytest.mark.filterwarnings("ignore::delegraph_testkit.claims.ClaimsWarning")
 def test_the_command(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     install(kernels=(SOUND, "np.multiply(self, other, out=out); out += out.dtype.type(0)"))
     assert main(["kernels:calc", "--only", "__rmul__", "--dtypes", "int32"]) == 0
