@@ -12,6 +12,8 @@ import torch
 
 import delegraph
 
+pytestmark = pytest.mark.long
+
 COUNTS = {"cpu": 150, "openvino": 60}
 """Changes to each program; OpenVINO takes longer to load one."""
 

@@ -17,7 +17,8 @@ import pytest
 
 pytestmark = pytest.mark.models
 
-BACKENDS = ("aten", "cpu", "dsp", "npu", "openvino", "portable")
+NAMES = ("aten", "cpu", "dsp", "npu", "openvino", "portable")
+BACKENDS = [pytest.param(name, marks=[] if name == "cpu" else pytest.mark.long) for name in NAMES]
 
 SCRIPT = """
 import os, sys
@@ -73,7 +74,8 @@ def environment(folder: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if "TELEMETRY" not in name and name != "CI"}
     own = {"HOME": str(home), "TMPDIR": str(temporary), "ASKED": str(folder / "asked" / "m.pte")}
     own |= {"PYTHONDONTWRITEBYTECODE": "1"}
-    return {name: value for name, value in kept.items() if not name.startswith("XDG_")} | own
+    # torch names its cache in a variable, which this process has from other tests
+    return {name: value for name, value in kept.items() if not name.startswith(("XDG_", "TORCHINDUCTOR_"))} | own
 
 
 def require_clean(folder: Path) -> None:

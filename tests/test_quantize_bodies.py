@@ -19,7 +19,7 @@ from torch.nn.utils.parametrizations import weight_norm
 import delegraph
 from delegraph.aot.quantize.measurement.measure import sqnr
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.models, pytest.mark.long]
 
 Batch = tuple[torch.Tensor, ...]
 

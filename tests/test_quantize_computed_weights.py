@@ -16,6 +16,8 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 import delegraph
 from delegraph.aot.quantize.measurement.measure import sqnr
 
+pytestmark = pytest.mark.long
+
 X: Final = torch.randn(4, 64, generator=torch.Generator().manual_seed(1))
 
 

@@ -14,6 +14,8 @@ import delegraph
 from delegraph.aot.quantize.annotation.observers import OBSERVERS
 from delegraph.aot.quantize.measurement.measure import sqnr
 
+pytestmark = pytest.mark.long
+
 LOWEST = torch.finfo(torch.float32).min
 BACKENDS = ([], ["cpu"], ["npu"], ["dsp"], ["openvino"])
 

@@ -14,6 +14,8 @@ from torch.export import Dim
 import delegraph
 from delegraph.aot.quantize.measurement.measure import sqnr
 
+pytestmark = pytest.mark.long
+
 WEIGHTED = {"aten::linear", "aten::einsum"}
 
 Tensor = torch.Tensor

@@ -18,7 +18,7 @@ from delegraph.aot import EdgeCompileConfig, ExecutorchBackendConfig
 from delegraph.aot.authoring import as_array
 from delegraph.aot.quantize.torchao_weights import with_plain_weights
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.models, pytest.mark.long]
 
 aten = torch.ops.aten
 

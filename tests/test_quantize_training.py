@@ -15,7 +15,7 @@ import delegraph
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.errors import LoweringError
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.models, pytest.mark.long]
 
 
 def sqnr(wanted: torch.Tensor, got: torch.Tensor) -> float:

@@ -12,6 +12,8 @@ from torch.export import Dim
 
 import delegraph
 
+pytestmark = pytest.mark.long
+
 aten = torch.ops.aten
 
 BACKENDS: list[list[str]] = [[], ["cpu"]]

@@ -67,7 +67,7 @@ def test() -> None:
 @task(When.CHANGE)
 def test_models() -> None:
     """the tests that lower and run whole models"""
-    pytest("-m", "models and not executorch")
+    pytest("-m", "models and not executorch and not long")
 
 
 @task(When.CHANGE)
@@ -127,6 +127,12 @@ def wheels() -> None:
 
 
 # -- every night
+
+
+@task(When.NIGHT)
+def test_long() -> None:
+    """more cases of what the short tests and the models show"""
+    pytest("-m", "long")
 
 
 @task(When.NIGHT)

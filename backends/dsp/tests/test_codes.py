@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from backends.dsp.tests.harness import Grid, Q, Run, edge, reasons, run, small, steps_apart
 
+pytestmark = pytest.mark.long
+
 INT8, INT8_OUT = Grid(0.05, 3), Grid(0.03, -7)
 INT16, INT16_OUT = Grid(0.0004, 0, torch.int16), Grid(0.0003, 0, torch.int16)
 GRIDS = {"int8": (INT8, INT8_OUT), "int16": (INT16, INT16_OUT)}

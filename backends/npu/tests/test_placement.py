@@ -19,6 +19,8 @@ from delegraph_machines.counters import operator_counters
 from delegraph_npu.aot.partitioner import NpuPartitioner
 from delegraph_npu.aot.work import HOST_ACCESS, HOST_MULTIPLY_ADDS, Work
 
+pytestmark = pytest.mark.long
+
 IMAGE, ROWS = (1, 32, 32, 32), (64, 128)
 
 FAMILIES: dict[str, tuple[nn.Module, Sequence[tuple[int, ...]]]] = {

@@ -23,7 +23,7 @@ from delegraph_testkit.outcomes import Outcome
 from delegraph_testkit.session import Session
 from delegraph_testkit.subject import Kind, Subject
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.models, pytest.mark.long]
 
 Install = Callable[..., Any]
 MULTIPLIES = '"*": np.multiply'
