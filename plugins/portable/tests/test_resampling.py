@@ -98,11 +98,11 @@ def test_as_torch(oracle: Oracle, op: str, case: tuple[Any, ...]) -> None:
 )
 @pytest.mark.parametrize("size", [[11, 9], [3, 4], [20, 5]])
 def test_bytes_are_rounded(oracle: Oracle, op: str, size: list[int]) -> None:
-    """With antialiasing as torch does it, with weights of 16 bits; to 1 of torch's without, where it has those for some
-    layouts alone. Cubic overshoot saturates."""
+    """With antialiasing as torch does it, with weights of 16 bits. Without, torch has those for some layouts alone, and
+    rounds rows to bytes before columns: 1 apart, and 2 where cubics weigh that more than once. Overshoot saturates."""
     x = torch.cat([torch.randint(0, 2, (1, 3, 8, 7), dtype=U8) * 255, torch.randint(0, 256, (1, 3, 8, 7), dtype=U8)])
     expected = getattr(torch.ops.aten, op)(x, size, False, None, None)
-    atol = 0 if op.endswith("_aa") else 1
+    atol = 0 if op.endswith("_aa") else 2 if op == "upsample_bicubic2d" else 1
     oracle.compare(f"aten::{op}.out", (x, size, False, None, None), {}, [expected], "run", rtol=0, atol=atol)
 
 
