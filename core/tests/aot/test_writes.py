@@ -13,6 +13,7 @@ from core.tests.aot.propagation import assert_values_are_what_operators_give
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import tree_leaves
 
+import delegraph
 from delegraph.aot.edge.dialects import EDGE, verify
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.functional.decompose import core_aten_table
@@ -265,6 +266,21 @@ def test_rrelu_in_training_draws_slopes() -> None:
     assert torch.equal(result, x * slopes) and (slopes[x > 0] == 1).all()
     drawn = slopes[x <= 0]
     assert 0.25 <= drawn.min() < 0.3 and 0.7 < drawn.max() <= 0.75
+
+
+def test_as_many_values_as_the_data_have_are_written_into_a_view() -> None:
+    """Whether there is one of them is not known while lowering."""
+
+    class Padded(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out, chosen = torch.zeros(8), x[x > 0]
+            out[: chosen.shape[0]] = chosen
+            return out
+
+    inputs = [torch.tensor(values) for values in ([1.0, -2, 3, 0, 5], [-1.0, -2, 3, 0, 0], [-1.0, 0, 0, 0, 0])]
+    run = delegraph.load(bytes(delegraph.lower(Padded(), (inputs[0],))))
+    for x in inputs:
+        assert run(x).tolist() == Padded()(x).tolist()
 
 
 def test_a_number_written_into_a_view_of_any_size() -> None:

@@ -19,6 +19,7 @@ from itertools import combinations
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.functional.graph_builder import GraphBuilder, Value
@@ -153,7 +154,9 @@ class WritingCalls:
 
         torch itself refuses most such writes when they run, and promises nothing of the others.
         """
-        if op in _SAME_EVERYWHERE or (op in _SET_VALUE and fake_values(node.args[1]).numel() == 1):
+        if op in _SAME_EVERYWHERE or (
+            op in _SET_VALUE and statically_known_true(fake_values(node.args[1]).numel() == 1)
+        ):
             return
         arguments = dict(
             zip((a.name for a in op._schema.arguments), bind_schema(op, node.args, node.kwargs), strict=True)
