@@ -65,12 +65,12 @@ def command(words: list[str], beside: Environment | None = None, **variables: st
     subprocess.run(words, cwd=ROOT, env=os.environ | variables, check=True)
 
 
-def pytest(*words: str, beside: Environment | None = None, environment: Environment = VENV) -> None:
+def pytest(*words: str, beside: Environment | None = None, environment: Environment = VENV, **variables: str) -> None:
     """Run pytest in two processes, of one thread each unless OMP_NUM_THREADS says otherwise: the same tests take a
     sixth less of two cores than with two. Raises `CalledProcessError`."""
     threads = os.environ.get("OMP_NUM_THREADS", "1")
     pytest = ("-m", "pytest", "-q", "-n", "2")
-    run(*pytest, *words, beside=beside, environment=environment, OMP_NUM_THREADS=threads)
+    run(*pytest, *words, beside=beside, environment=environment, OMP_NUM_THREADS=threads, **variables)
 
 
 def listed() -> str:

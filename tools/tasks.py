@@ -249,8 +249,7 @@ def fuzz() -> None:
 @task(When.NIGHT)
 def fuzz_programs() -> None:
     """random programs against eager torch, on every backend and both orders of two: PROGRAMS=number, SEED=first"""
-    words = ("-m", "pytest", "-q", "-n", "2", "-m", "programs", "tests/programs")
-    run(*words, PROGRAMS=setting("PROGRAMS"), SEED=setting("SEED"))
+    pytest("-m", "programs", "tests/programs", PROGRAMS=setting("PROGRAMS"), SEED=setting("SEED"))
 
 
 @task(When.NIGHT)

@@ -32,7 +32,8 @@ Codes: ExecuTorch `runtime/core/error.h`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar, Final, TypeVar, cast
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "UntrustedFile",
     "VerificationError",
     "cause_of",
+    "foreign_code",
     "restated",
 ]
 
@@ -445,6 +447,18 @@ def cause_of(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except FOREIGN as fault:
         return f"{type(error).__name__}, which cannot be printed ({type(fault).__name__} in its __str__)"
+
+
+@contextmanager
+def foreign_code(told: str) -> Iterator[None]:
+    """Code of a plug-in, ahead of time: an error of ours passes, and any other becomes a `LoweringError` that says
+    `told`, then the cause."""
+    try:
+        yield
+    except DelegraphError:
+        raise
+    except FOREIGN as error:
+        raise LoweringError(f"{told} {cause_of(error)}") from error
 
 
 def restated(error: _E, message: str) -> _E:

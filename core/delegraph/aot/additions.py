@@ -11,7 +11,7 @@ from torch.fx import Node
 from delegraph.aot.arguments import made_by_name, read_plugins
 from delegraph.aot.edge.dialects import DIALECTS, AddedRule, Dialect
 from delegraph.aot.stage import Lowering, Stage
-from delegraph.errors import FOREIGN, DelegraphError, LoweringError, cause_of
+from delegraph.errors import LoweringError, foreign_code
 from delegraph.interfaces.pipeline import DialectRule, PipelineStage
 from delegraph.plugins.discovery import did_you_mean
 from delegraph.plugins.plugin_spec import PluginName, PluginSpec
@@ -105,9 +105,5 @@ def _is_rule(value: object) -> TypeGuard[DialectRule]:
 
 
 def _guarded(title: str, call: Callable[[], _T]) -> _T:
-    try:
+    with foreign_code(f"{title} failed:"):
         return call()
-    except DelegraphError:
-        raise
-    except FOREIGN as cause:
-        raise LoweringError(f"{title} failed: {cause_of(cause)}") from cause

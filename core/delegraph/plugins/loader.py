@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 
 from delegraph.deprecation import loading_plugin
-from delegraph.errors import PluginLoadError, PluginVersionError, cause_of
+from delegraph.errors import FOREIGN, PluginLoadError, PluginVersionError, cause_of
 from delegraph.plugins.adaptation import adapted, renamed
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.hookspecs import Form, PluginGroup, group_named
@@ -40,7 +40,7 @@ def import_offer(offer: Offer) -> object:
         try:
             with loading_plugin(f"{offer.id} of {offer.provider}"):
                 module, attribute = _import(offer)
-        except (Exception, SystemExit) as error:
+        except FOREIGN as error:
             raise failure(offer, _said(error), _import_remedy(offer, error)) from error
         plugin = adopt(offer, attribute, (module,))
     if group.torch_free and watch.leak:
@@ -131,7 +131,7 @@ def _import(offer: Offer) -> tuple[ModuleType, object]:
 def _instantiate(offer: Offer, factory: type) -> object:
     try:
         return factory()
-    except (Exception, SystemExit) as error:
+    except FOREIGN as error:
         problem = f"{factory.__qualname__}() raised {_said(error)}"
         raise failure(offer, problem, f"upgrade {offer.distribution} or report it to its authors") from error
 

@@ -11,7 +11,7 @@ from delegraph.aot.emission.memory_limit import check_limits
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.emission.values import MethodValues
 from delegraph.aot.memory_planning import MemoryPlanningPass, MethodMemory, MethodPlan
-from delegraph.errors import FOREIGN, DelegraphError, LoweringError, PluginError, cause_of
+from delegraph.errors import LoweringError, PluginError, foreign_code
 from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
 from delegraph.interfaces.memory_planner import Lifetime, MemoryPlanner, Plan, PlanError, check_places, check_plan
 from delegraph.plugins.registry import PluginRegistry
@@ -107,12 +107,8 @@ def load_planner(planner: str | MemoryPlanner, registry: PluginRegistry) -> Memo
     plan: MemoryPlanner = registry.load("delegraph.memory_planners", planner) if isinstance(planner, str) else planner
 
     def guarded(lifetimes: Sequence[Lifetime], alignment: int) -> Plan:
-        try:
+        with foreign_code(f"memory planner {name}: it raised"):
             result: object = plan(lifetimes, alignment)
-        except DelegraphError:
-            raise
-        except FOREIGN as error:
-            raise LoweringError(f"memory planner {name}: it raised {cause_of(error)}") from error
         if not isinstance(result, Plan):
             raise LoweringError(f"memory planner {name}: it returned {type(result).__name__}, not a Plan")
         return result

@@ -14,7 +14,7 @@ from delegraph.aot.edge.edge_ops import use_edge_operators
 from delegraph.aot.graph.bodies import attributes, output_values
 from delegraph.aot.graph.debug_handles import fill_debug_handles
 from delegraph.aot.graph.edit import copy_program, rebuild
-from delegraph.errors import FOREIGN, DelegraphError, LoweringError, cause_of
+from delegraph.errors import LoweringError, foreign_code
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult, GraphPass
 
 __all__ = ["program_with_graph", "run_passes"]
@@ -52,12 +52,8 @@ def _verify(program: ExportedProgram, dialect: Dialect | None, kept: Collection[
 def _run(program: ExportedProgram, graph_pass: GraphPass) -> ExportedProgram:
     name = getattr(graph_pass, "__name__", type(graph_pass).__name__)
     of_program = isinstance(graph_pass, ExportedProgramPassBase)
-    try:
+    with foreign_code(f"pass {name} failed:"):
         result = graph_pass(program if of_program else program.graph_module)  # type: ignore[arg-type]
-    except DelegraphError:
-        raise
-    except FOREIGN as cause:
-        raise LoweringError(f"pass {name} failed: {cause_of(cause)}") from cause
     return _of_program_pass(result, name) if of_program else _of_graph_pass(program, result, name)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from delegraph.errors import DelegraphError, Internal
+from delegraph.errors import DelegraphError, Internal, cause_of
 from delegraph.program.schema import Tensor
 from delegraph.runtime.isolation.frames import Arrays, read, value_of, values_from, write
 from delegraph.runtime.isolation.sandbox import Allowed, restrict
@@ -52,7 +52,7 @@ def _answered(replies: BinaryIO, action: Callable[[], tuple[Module, object]]) ->
 
 
 def _told(error: Exception) -> dict[str, object]:
-    fault = error if isinstance(error, DelegraphError) else Internal(f"{type(error).__name__}: {error}")
+    fault = error if isinstance(error, DelegraphError) else Internal(cause_of(error))
     return {"error": type(fault).__name__, "message": str(fault)}
 
 

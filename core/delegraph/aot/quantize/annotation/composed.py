@@ -23,7 +23,7 @@ from torch.fx.node import Target
 
 from delegraph.aot.quantize.annotation.masked_scores import masked_scores
 from delegraph.aot.quantize.annotations import ANNOTATION, VALUE_MOVES, Annotation, annotate, is_float_tensor, is_weight
-from delegraph.errors import FOREIGN, DelegraphError, LoweringError, cause_of
+from delegraph.errors import LoweringError, foreign_code
 from delegraph.interfaces.quantizer import Quantizer
 
 __all__ = ["ComposedQuantizer"]
@@ -122,14 +122,8 @@ class ComposedQuantizer:
         called = getattr(self._quantizers[name], hook, None)
         if called is None:
             return None
-        try:
+        with foreign_code(f"quantizer {name!r} failed in {hook} of method {self._method!r}:"):
             return called(*args)
-        except DelegraphError:
-            raise
-        except FOREIGN as cause:
-            raise LoweringError(
-                f"quantizer {name!r} failed in {hook} of method {self._method!r}: {cause_of(cause)}"
-            ) from cause
 
     def _annotations(self, name: str, model: GraphModule) -> dict[Node, Annotation]:
         """Copies, which a quantizer that comes later does not have in its hands."""
