@@ -17,7 +17,7 @@ from delegraph.debugging.subgraph import Case
 from delegraph.debugging.tolerance import allowed_error
 from delegraph.debugging.verdict import Kind, Verdict
 from delegraph.devtools.worker import WorkerDied, WorkerHangs, WorkerProcess
-from delegraph.errors import LoweringError
+from delegraph.errors import LoweringError, cause_of
 from delegraph.plugins.plugin_spec import PluginSpec
 
 __all__ = ["Judge", "named"]
@@ -95,6 +95,5 @@ def _save(program: ExportedProgram, path: Path) -> None:
         torch.export.save(program, path)
     except Exception as error:
         raise LoweringError(
-            f"the program cannot be tried in a process of its own: torch.export.save raised {type(error).__name__}:"
-            f" {error}"
+            f"the program cannot be tried in a process of its own: torch.export.save raised {cause_of(error)}"
         ) from error

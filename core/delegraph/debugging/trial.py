@@ -23,6 +23,7 @@ from delegraph.debugging.prepared import lowering_of, prepared
 from delegraph.debugging.tolerance import difference
 from delegraph.debugging.verdict import Kind, Verdict
 from delegraph.devtools.worker import serve
+from delegraph.errors import cause_of
 from delegraph.plugins.plugin_spec import parse_plugins
 from delegraph.runtime.module import load
 
@@ -51,7 +52,7 @@ def tried(
         args, kwargs = program.example_inputs or ((), {})
         results = pytree.tree_leaves(module(*args, **kwargs))
     except Exception as error:
-        return Verdict(Kind.ERROR, f"{doing}: {type(error).__name__}: {error}")
+        return Verdict(Kind.ERROR, f"{doing}: {cause_of(error)}")
     for position, (actual, value, limit) in enumerate(zip(results, expected, allowed, strict=True)):
         apart = "" if value is None else difference(actual, value, limit)
         if apart:
@@ -65,7 +66,7 @@ def _lowered(program: ExportedProgram, backends: Sequence[Backend]) -> bytes | V
     modules = {method: [part.lowered_module for part in own] for method, own in cut.delegated.partitions.items()}
     compiled, refused = compile_or_refuse(modules, cut.plugins)
     for error in refused.values():
-        return Verdict(Kind.REFUSED, f"{type(error).__name__}: {error}")
+        return Verdict(Kind.REFUSED, cause_of(error))
     planned = pipeline.run(cut, pipeline.EXECUTORCH)
     result = pipeline.run(planned.with_blobs(compiled), [pipeline.ASSEMBLE]).result
     assert result is not None
@@ -83,7 +84,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         program = torch.export.load(request["try"])
     except Exception as error:
-        return _told(Verdict(Kind.ERROR, f"reading: {type(error).__name__}: {error}"))
+        return _told(Verdict(Kind.ERROR, f"reading: {cause_of(error)}"))
     expected = torch.load(request["expected"], weights_only=True)
     return _told(tried(program, expected, request["allowed"], backends, request["options"]))
 
@@ -98,7 +99,7 @@ def _prepare(path: str, backends: Sequence[Backend]) -> dict[str, Any]:
         program, taken = prepared(torch.export.load(path), backends)
         torch.export.save(program, path)
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": cause_of(error)}
     return {"taken": [asdict(partition) for partition in taken]}
 
 

@@ -68,17 +68,18 @@ def loads_without_torch(bench: Bench) -> None:
 def kernels_fit_their_operators(bench: Bench) -> None:
     """Each kernel is of an operator that there is, as far as torch knows (`aten`), and takes its arguments."""
     library = default_registry().load("delegraph.kernels", bench.subject.name)
-    for op in sorted(library.operator_names()):
-        schema = _schema(op)
+    schemas = {op: _schema(op) for op in sorted(library.operator_names())}
+    for op, schema in schemas.items():
         assert schema is not None or not op.startswith("aten::"), f"torch has no operator {op}: no program calls it"
-        for kernel in library if schema is not None and isinstance(library, KernelLibrary) else ():
-            if kernel.op != op:
-                continue
-            names = ["context", *(argument.name for argument in schema.arguments)]
-            try:
-                inspect.signature(kernel.function).bind(*names)
-            except TypeError as error:
-                raise AssertionError(f"its kernel of {op} is called with ({', '.join(names)}): {error}") from error
+    for kernel in library if isinstance(library, KernelLibrary) else ():
+        schema = schemas[kernel.op]
+        if schema is None:
+            continue
+        names = ["context", *(argument.name for argument in schema.arguments)]
+        try:
+            inspect.signature(kernel.function).bind(*names)
+        except TypeError as error:
+            raise AssertionError(f"its kernel of {kernel.op} is called with ({', '.join(names)}): {error}") from error
 
 
 def _schema(op: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from warnings import catch_warnings, simplefilter
 
+from delegraph.errors import cause_of
 from delegraph.plugins import PluginRegistry, PluginWarning, default_registry, use_registry
 from delegraph_testkit.bench import Bench
 
@@ -47,7 +48,7 @@ def _error_of(call: Callable[[], object]) -> str:
     try:
         call()
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return cause_of(error)
     return ""
 
 

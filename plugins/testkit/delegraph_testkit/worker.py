@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from delegraph.devtools import serve
+from delegraph.errors import cause_of
 from delegraph_testkit.bench import Bench
 from delegraph_testkit.checks import Check
 from delegraph_testkit.no_torch import make_torch_unimportable
@@ -43,7 +44,7 @@ def _lower(bench: Bench, program: str) -> str:
     try:
         store(bench, program)
     except Exception as error:
-        return f"{program} cannot be lowered: {type(error).__name__}: {error}"
+        return f"{program} cannot be lowered: {cause_of(error)}"
     return ""
 
 
@@ -54,7 +55,7 @@ def _write_repro(bench: Bench, check: Check, request: Mapping[str, Any]) -> str:
     try:
         return write_repro(bench.subject, check, Path(request["repro"]), request["limit"])
     except Exception as error:
-        return f"none could be cut out: {type(error).__name__}: {error}"
+        return f"none could be cut out: {cause_of(error)}"
 
 
 def _perform(bench: Bench, check: Check) -> tuple[Outcome, str]:
@@ -68,7 +69,7 @@ def _perform(bench: Bench, check: Check) -> tuple[Outcome, str]:
     except AssertionError as fault:
         return Outcome.FAILED, str(fault)
     except Exception as fault:
-        return Outcome.FAILED, f"{type(fault).__name__}: {fault}"
+        return Outcome.FAILED, cause_of(fault)
 
 
 def _run(bench: Bench, check: Check) -> Any:

@@ -16,7 +16,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 import delegraph
-from delegraph.errors import DelegraphError, MissingKernel, MissingOutVariant
+from delegraph.errors import DelegraphError, MissingKernel, MissingOutVariant, cause_of
 from delegraph_testkit.arrays import Array
 from delegraph_testkit.lowering import asked_for, facts_of, kernel_facts, lowered_onto, quantized, to_array
 from delegraph_testkit.models import Example
@@ -151,11 +151,11 @@ class _EntryRun:
             self.cell.declined.append(str(error))
         except Exception as error:
             if backends and self._is_lowered_without(exported, error):
-                self.cell.note(Difference.FAILED, f"{self.program.name}: {type(error).__name__}: {error}")
+                self.cell.note(Difference.FAILED, f"{self.program.name}: {cause_of(error)}")
             elif isinstance(error, DelegraphError):
                 self.cell.declined.append(str(error))
             else:
-                self.cell.note(Difference.FAILED, f"{self.program.name}: {type(error).__name__}: {error}")
+                self.cell.note(Difference.FAILED, f"{self.program.name}: {cause_of(error)}")
         return None
 
     def _is_lowered_without(self, exported: ExportedProgram, error: Exception) -> bool:
@@ -181,7 +181,7 @@ class _EntryRun:
             try:
                 results = [array.copy() for array in method.execute(inputs)]
             except Exception as error:
-                self.cell.note(Difference.FAILED, f"{self._where(inputs)}: {type(error).__name__}: {error}")
+                self.cell.note(Difference.FAILED, f"{self._where(inputs)}: {cause_of(error)}")
                 return
             self.cell.compared += 1
             for position, result in enumerate(results):
