@@ -78,7 +78,11 @@ class MappedFile:
         The file is looked at again behind that: who waits to write to it does not wait for ever.
         """
         assert self._address is not None
-        self._is_kept = _copied(self._file, self._address, self._state.size) and FileState.of(self._file) == self._state
+        try:
+            is_copy = _copied(self._file, self._address, self._state.size)
+        except MemoryError:
+            is_copy = False
+        self._is_kept = is_copy and FileState.of(self._file) == self._state
         give_back(self)  # closing is not enough, where a fork's child has the same open file still
         if self._is_kept:
             self._file.close()

@@ -59,7 +59,7 @@ opened = lambda: data_loader.MmapDataLoader(path)
 bytes_of = lambda loader: bytes(loader.load(0, len(data)))
 """
     command = [sys.executable, "-c", begin + script, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, (done.returncode, done.stderr)
     return done.stdout.strip()
 
@@ -124,9 +124,12 @@ def test_one_descriptor_and_none_behind_a_copy(leased: Path) -> None:
 def test_no_room_for_a_copy(leased: Path) -> None:
     """Who wants to write gets in all the same, and the next use says so."""
     script = """
+os.truncate(path, 2**28)
 loader = opened()
 assert bytes_of(loader) == data
-resource.setrlimit(resource.RLIMIT_AS, (2**20, resource.getrlimit(resource.RLIMIT_AS)[1]))
+pages = int(open("/proc/self/statm").read().split()[0])
+most = pages * resource.getpagesize() + 2**26
+resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
 os.truncate(path, 0)
 try:
     loader.load(0, 1)
@@ -184,7 +187,7 @@ child = os.fork()
 if not child:
     os.close(go[1])
     os.read(go[0], 1)  # until the parent ends, and closes what it has
-    for _ in range(100):
+    for _ in range(600):
         try:
             os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         except BlockingIOError:  # there is a lease
