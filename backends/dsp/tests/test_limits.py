@@ -10,10 +10,10 @@ import pytest
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph_dsp.binary import pack, unpack
-from delegraph_dsp.device import MOST_TCM_NBYTES, device_named, device_text
+from delegraph_dsp.device import device_named, device_text
 from delegraph_dsp.isa import OPCODES, Instruction, Loop
 from delegraph_dsp.program import Command, Launch, Operand, Operator, Program, Region, Transfer, Wait
-from delegraph_dsp.runtime.validator import WORD, validate
+from delegraph_dsp.runtime.validator import validate
 
 TCM = 4096
 VMOVE = next(code for code, opcode in enumerate(OPCODES) if opcode.name == "vmove")
@@ -57,9 +57,9 @@ def looping(**changes: Any) -> Program:
     ("admitted", "refused", "told"),
     [
         (on(3), on(4), "there is no channel 4"),
-        (program(scratch=64 + WORD), program(scratch=64 + WORD + 1), "bytes of scratch memory, more than it writes"),
+        (program(scratch=128), program(scratch=129), "bytes of scratch memory, more than it writes"),
         (program(tcm=TCM), program(tcm=TCM + 1), "bytes of TCM, and"),
-        (program(tcm=128), program(tcm=127), "of the TCM, of which it has 127"),
+        (program(), loading(tcm=65), "bytes up to 129 of the TCM, of which it has 128"),
         (loading(), loading(begin=1), "bytes up to 65 of region 2"),
         (loading(rows=2, row_nbytes=32, stride=32), loading(rows=2, row_nbytes=32, stride=31), "are empty, or overlap"),
         (loading(), loading(stride=65), "rows every 65 bytes of region 2"),
@@ -95,7 +95,7 @@ def test_dims(rank: int, admitted: bool) -> None:
 
 @pytest.mark.parametrize(
     ("field", "least", "most"),
-    [("tcm_nbytes", 1, MOST_TCM_NBYTES), ("vector_registers", 16, 256)],
+    [("tcm_nbytes", 1, 2**30), ("vector_registers", 16, 256)],
 )
 def test_devices(field: str, least: int, most: int) -> None:
     for number, admitted in ((least - 1, False), (least, True), (most, True), (most + 1, False)):

@@ -61,6 +61,7 @@ def test_a_padded_input(shape: tuple[int, int, int, int], admitted: bool) -> Non
         ("resize to a half, NEAREST", {"scale_n": (2**11 + 1, 1)}, False),
         ("resize to a half, NEAREST", {"scale_d": (1, 2**11 + 1)}, False),
         ("resize to a half, NEAREST", {"scale_n": (1, 1)}, True),
+        ("resize to a half, NEAREST", {"scale_n": (0, 1)}, False),
         *(("conv 3x3", {"requantize__shift": shift}, shift in (2, 62)) for shift in (1, 2, 62, 63)),
         *(("add", {"a__left_shift": shift}, shift in (0, 23)) for shift in (-1, 0, 23, 24)),
         *(("conv 3x3", {"zero_point": point}, point in (-128, 127)) for point in (-129, -128, 127, 128)),
