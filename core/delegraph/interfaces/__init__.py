@@ -26,6 +26,7 @@ otherwise, and have more where they have defaults.
     forks.py             engines that a forked process cannot use
     places.py            inputs that hold places of a tensor, and which of them it has not
     delegate_checks.py   what the runtime half of every backend asks of blobs and calls
+    submission.py        a delegate's run that goes on beside the host's
     device.py            memory of a device, and tensors in it
     stamp.py             who made a blob
     blob.py              a blob's bytes: a header, named sections and their digests
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
     from delegraph.interfaces.records import Size, read_record
     from delegraph.interfaces.stamp import BlobStamp, read_stamp
+    from delegraph.interfaces.submission import CallQueue, Event
     from delegraph.interfaces.tool import WRAPPABLE, ToolHooks
     from delegraph.program.devices import Device
     from delegraph.program.schema import Buffer
@@ -131,6 +133,7 @@ __all__ = [
     "BlobTensor",
     "BoundCall",
     "Buffer",
+    "CallQueue",
     "Compatibility",
     "CompileSpec",
     "ConformanceKit",
@@ -144,6 +147,7 @@ __all__ = [
     "DeviceTensor",
     "DialectRule",
     "DialectRuleFactory",
+    "Event",
     "EventTracer",
     "ExportedProgramPassBase",
     "ExportedProgramPassResult",
@@ -260,6 +264,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.interfaces.quantizer": ("Quantizer", "QuantizerFactory"),
         "delegraph.interfaces.records": ("Size", "read_record"),
         "delegraph.interfaces.stamp": ("BlobStamp", "read_stamp"),
+        "delegraph.interfaces.submission": ("CallQueue", "Event"),
         "delegraph.interfaces.tool": ("WRAPPABLE", "ToolHooks"),
         "delegraph.program.devices": ("Device",),
         "delegraph.program.schema": ("Buffer",),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from delegraph.interfaces.device import DeviceAllocator, DeviceTensor
+    from delegraph.interfaces.submission import Event
     from delegraph.program.devices import Device
 
 __all__ = [
@@ -258,6 +259,23 @@ class BackendInterface(ABC):
         whose shapes were those of the run before, once for these shapes; the places stay. Nothing is put around the
         call: a division by zero is silent in `execute`, as in kernels, and here only under `np.errstate`."""
         return None
+
+    def submits(self, handle: Handle) -> bool:
+        """Whether `submit` is called in place of `execute` where other work can go on meanwhile. Asked once, after
+        `init`; its other half answers the same for the blob (`BackendDetails.submits`), so that memory is planned for
+        it."""
+        return False
+
+    def submit(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> Event:
+        """Begin a run, as `execute` with the same arguments, and return before its end; the event's `wait` ends it.
+
+            return self.queue.submit(partial(self.execute, context, handle, args))
+
+        Until then nobody writes `args`, reads the outputs among them, or begins another run of `handle`; runs of other
+        handles may begin, and the host computes. Outputs get their shapes here, by `context.resize`, and memory of
+        `context.allocate_temp` is gone when this returns. `cancel` may come at any time: `wait` then raises soon.
+        """
+        raise NotImplementedError
 
     def device_allocator(self, device: Device) -> DeviceAllocator | None:
         """The memory of a device that delegates of this backend are for (their compile spec "target_device"); None: of

@@ -38,6 +38,7 @@ from delegraph.interfaces.backend import (
 from delegraph.interfaces.options import Options
 from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
 from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
+from delegraph.runtime.execution.in_flight import SubmitHook
 from delegraph.runtime.execution.tracing import LOAD_DELEGATE
 from delegraph.runtime.lacking import lacking
 from delegraph.runtime.resolution.backends import BackendRegistry
@@ -59,6 +60,8 @@ class Delegate:
     destroy: Callable[[Handle], None]
     bind_hook: BindHook
     binds_again: bool
+    submit: SubmitHook | None = None
+    """None: it is not submitted, but executed."""
 
     def outputs_of(self, args: Sequence[Argument]) -> Sequence[Argument]:
         """Those of a call's arguments that are known to be written: the last, if the handle does not tell more."""
@@ -74,11 +77,11 @@ def load_delegates(
     plan: ExecutionPlan,
     blobs: Sequence[Buffer],
     registry: BackendRegistry,
-    context_for: Callable[[str], BackendInitContext],
+    context_for: Callable[[int], BackendInitContext],
     release: Callable[[Buffer], None],
     like: Sequence[Delegate] = (),
 ) -> tuple[tuple[Delegate, ...], Callable[[], None]]:
-    """All delegates of `plan`, and the call that destroys them. `context_for(backend_id)` is the context for `init`;
+    """All delegates of `plan`, and the call that destroys them. `context_for(index)` is the context for its `init`;
     blobs that a backend does not keep are passed to `release`. `like` are those of another session, loaded likewise.
 
     Raises `BackendMissing` (one for all that are missing), `DelegateInvalidCompatibility`, or the error of an `init`;
@@ -89,7 +92,7 @@ def load_delegates(
     with ExitStack() as destroy:
         for index, record in enumerate(plan.delegates):
             with _naming(plan, index, record):
-                context = context_for(record.id)
+                context = context_for(index)
                 delegate = _fork(backends[record.id], like[index], context) if like else None
                 if delegate is None:
                     _check_stamp(backends[record.id], record)
@@ -191,7 +194,16 @@ def _init(
         hook("destroy"),
         bind,
         backend.binds_again,
+        _submit_hook(backend, handle, registry),
     )
+
+
+def _submit_hook(backend: BackendInterface, handle: Handle, registry: BackendRegistry) -> SubmitHook | None:
+    """A tool that surrounds executions, and knows nothing of submitted ones, would miss them: then there are none."""
+    plugins = registry.plugins
+    if not backend.submits(handle) or (plugins.is_wrapped("execute") and not plugins.is_wrapped("submit")):
+        return None
+    return np.errstate(all="ignore")(plugins.bound("delegraph.backends", backend, "submit"))
 
 
 def _fork(backend: BackendInterface, like: Delegate, context: BackendInitContext) -> Delegate | None:
