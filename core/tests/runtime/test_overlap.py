@@ -1,4 +1,4 @@
-"""Delegates that are submitted: beside each other and beside kernels, waited for where they are needed, always ended."""
+"""Delegates that are submitted: beside each other and beside kernels, waited for in their place, always ended."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def arithmetic(kernels: Any) -> None:
 
 
 def branches(build: Any, *numbers: int, dynamic: bool = False, shared: bool = False) -> Any:
-    """sum(-(x + number)): a delegate and a kernel behind it in each branch, all sums at the end. `shared`: the branches'
-    intermediate results lie in the same memory."""
+    """sum(-(x + number)): a delegate and a kernel behind it in each branch, all sums at the end. `shared`: what the
+    delegates give lies in the same memory."""
     x = build.tensor(2, dynamic=dynamic)
     ends, at = [], None
     for number in numbers:
@@ -302,7 +302,7 @@ def test_cancelled_in_flight(build: Any, load_method: Any) -> None:
 def test_closed_in_flight(build: Any, load_method: Any) -> None:
     """Another thread may not close a method that runs; destroyed is a delegate only behind its run."""
     device, begun, go_on = Engines(), Event(), Event()
-    device.work = lambda number: begun.set() or go_on.wait(TOGETHER) and None
+    device.work = lambda number: begun.set() or (go_on.wait(TOGETHER) and None)
     method = load_method(build, branches(build, 1, 10), backends={"Engines": device})
     thread = Thread(target=run, args=(method, 1, 2))
     thread.start()
