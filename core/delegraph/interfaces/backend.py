@@ -271,11 +271,17 @@ class BackendInterface(ABC):
 
             return self.queue.submit(partial(self.execute, context, handle, args))
 
-        Until then nobody writes `args`, reads the outputs among them, or begins another run of `handle`; runs of other
-        handles may begin, and the host computes. Outputs get their shapes here, by `context.resize`, and memory of
-        `context.allocate_temp` is gone when this returns. `cancel` may come at any time: `wait` then raises soon.
+        Until then nobody else writes `args`, looks at the outputs among them, or begins another run of `handle`; runs
+        of other handles may begin, and the host computes. Memory of `context.allocate_temp` is gone when this returns.
+        `cancel` may come at any time: `wait` then raises soon.
         """
         raise NotImplementedError
+
+    def bind_submit(
+        self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
+    ) -> Callable[[], Event] | None:
+        """`submit` with all arguments in it, as `bind` is `execute`; None to be called through `submit`."""
+        return None
 
     def device_allocator(self, device: Device) -> DeviceAllocator | None:
         """The memory of a device that delegates of this backend are for (their compile spec "target_device"); None: of

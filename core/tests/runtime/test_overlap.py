@@ -30,6 +30,7 @@ class Engines(BackendInterface):
         self.log: list[str] = []
         self.work: Callable[[Any], None] = lambda number: None
         self.stopped: dict[str, bool] = {}
+        self.kept = 0
 
     def init(self, context: Any, processed: Any, compile_specs: Any) -> str:
         return bytes(processed).decode()
@@ -50,7 +51,7 @@ class Engines(BackendInterface):
 
     def _add(self, handle: str, args: Any, out: Any) -> None:
         self.work(handle)
-        np.copyto(out, sum(args[:-1]) + float(handle))
+        np.copyto(out, args[0] + float(handle))
 
     def cancel(self, handle: str, requested: bool) -> None:
         self.stopped[handle] = requested
@@ -359,11 +360,31 @@ def test_an_event_that_never_comes(build: Any, load_method: Any, monkeypatch: py
 def test_an_event_that_is_none(build: Any, load_method: Any) -> None:
     class Forgets(Engines):
         def submit(self, context: Any, handle: str, args: Any) -> Any:
-            return None
+            return True
 
     method = load_method(build, branches(build, 1, 10), backends={"Engines": Forgets()})
-    with pytest.raises(Internal, match="its submit returned None; it has to return an event"):
+    with pytest.raises(Internal, match="its submit returned True; it has to return an event"):
         run(method, 1, 2)
+
+
+def test_a_shape_that_comes_too_late(build: Any, load_method: Any) -> None:
+    """The run after it was submitted tells the shape, while others are bound to the shape of the run before."""
+
+    class Late(Engines):
+        def submit(self, context: Any, handle: str, args: Any) -> Any:
+            return self.queue.submit(partial(self.execute, context, handle, args))
+
+        def execute(self, context: Any, handle: str, args: Any) -> None:
+            self._add(handle, [args[0][: self.kept]], context.resize(args[1], (self.kept,)))
+
+    device = Late()
+    device.kept = 2
+    method = load_method(build, branches(build, 1, 10, dynamic=True), backends={"Engines": device})
+    for _ in range(3):
+        assert run(method, 1, 2) == [-13, -15]
+    device.kept = 1
+    for _ in range(3):
+        assert run(method, 1, 2) == [-13]
 
 
 # ---- the trace -------------------------------------------------------------------------------------

@@ -67,6 +67,7 @@ _OF_A_RUN: Final = (
     "outputs_are_written",
     "inputs_are_left_alone",
     "prepared_calls_are_the_same",
+    "submitted_runs_are_the_same",
     "runs_while_traced",
     "delegates_are_independent",
     "sessions_are_independent",

@@ -19,10 +19,11 @@ from delegraph.interfaces import BackendInterface, BlobStamp, Compatibility, Ver
 from delegraph.program import deserialize_program, schema, write_program
 from delegraph.runtime import Program
 from delegraph_testkit.bench import Bench, Stored
+from delegraph_testkit.doubled import doubled
 from delegraph_testkit.mutations import mutated
 from delegraph_testkit.no_torch import asked_for_torch
 from delegraph_testkit.outcomes import Unclaimed
-from delegraph_testkit.running import Results, backend_called, check_results, load, run
+from delegraph_testkit.running import Results, backend_called, check_call, check_results, load, run
 
 __all__ = [
     "damaged_blobs_are_refused",
@@ -35,6 +36,7 @@ __all__ = [
     "prepared_calls_are_the_same",
     "runs_while_traced",
     "sessions_are_independent",
+    "submitted_runs_are_the_same",
     "threads_are_independent",
     "torch_is_not_needed",
     "unknown_options_at_load_are_refused",
@@ -61,6 +63,20 @@ def inputs_are_left_alone(bench: Bench, stored: Stored) -> None:
 def prepared_calls_are_the_same(bench: Bench, stored: Stored) -> None:
     """A call prepared at load (`bind`) reads its inputs anew in each run, and does what `execute` does."""
     check_results(bench, stored, run(stored))
+
+
+def submitted_runs_are_the_same(bench: Bench, stored: Stored) -> None:
+    """Delegates that are submitted, and are at work together, do what `execute` does."""
+    loaded = load(stored, doubled(_records(stored)))
+    submitted = False
+    for number, call in enumerate(stored.calls):
+        results = loaded(replace(call, inputs=call.inputs * 2))
+        half = len(results) // 2
+        for part, which in ((results[:half], "the first"), (results[half:], "the second")):
+            check_call(bench, call, part, f"{stored.name} twice at a time, call {number}, {which}")
+        submitted |= any(step.kind.value == "submit" for step in loaded.module[call.method].method.schedule)
+    if not submitted:
+        raise Unclaimed("it submits nothing: calls are executed one after the other")
 
 
 def runs_while_traced(bench: Bench, stored: Stored) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from delegraph.interfaces.kernel import BoundCall
@@ -33,6 +33,7 @@ def bind_blocks(plan: ExecutionPlan, binder: Binder, finish: Finish, fault_of: F
     flights = binder.schedule.flights
     for chain, record in enumerate(plan.chains):
         calls: list[BoundCall] = []
+        waits: dict[int, BoundCall] = {}
         conditions: dict[int, Callable[[], bool]] = {}
         for index, instruction in enumerate(record.instructions):
             try:
@@ -42,13 +43,14 @@ def bind_blocks(plan: ExecutionPlan, binder: Binder, finish: Finish, fault_of: F
                 elif (flight := flights.get((chain, index))) is not None:
                     assert isinstance(instruction, DelegateCall)
                     calls.append(finish.submit(binder.submit(instruction, flight), chain, index))
+                    waits[index] = finish.wait(binder.wait(instruction, flight), chain, index)
                 else:
                     calls.append(finish.run(binder.bind(instruction), chain, index))
             except Exception as error:
                 raise fault_of(chain, index, error) from error
             # Instructions run one after the other, so that the next may use the same scratch memory.
             binder.context.end_binding()
-        blocks += _cut(chain, record, calls, conditions, len(blocks), binder.schedule, finish)
+        blocks += _cut(chain, record, calls, waits, conditions, len(blocks), binder.schedule)
     return tuple(blocks)
 
 
@@ -56,10 +58,10 @@ def _cut(
     chain: int,
     record: Chain,
     calls: Sequence[BoundCall],
-    conditions: dict[int, Callable[[], bool]],
+    waits: Mapping[int, BoundCall],
+    conditions: Mapping[int, Callable[[], bool]],
     first: int,
     schedule: Schedule,
-    finish: Finish,
 ) -> Iterator[Block]:
     """A block for each straight run of instructions."""
     runs = straight_runs(record.instructions)
@@ -76,10 +78,5 @@ def _cut(
         if (chain, start) in schedule.orders:
             order = schedule.orders[chain, start]
             places = [*(step.instruction for step in order), last]
-            steps = tuple(
-                finish.wait(schedule.flights[chain, step.instruction].wait, chain, step.instruction)
-                if step.kind is StepKind.WAIT
-                else calls[step.instruction]
-                for step in order
-            )
+            steps = tuple((waits if step.kind is StepKind.WAIT else calls)[step.instruction] for step in order)
         yield Block(chain, places, steps, last - start + 1, number[stop], if_false, condition)

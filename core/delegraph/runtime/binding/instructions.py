@@ -179,18 +179,22 @@ class Binder:
         """The call that submits a delegate; `flight` keeps the event."""
         self.check_writes(call, self.num_outputs(call))
         delegate = self.delegates[call.delegate_index]
-        assert delegate.submit is not None
-        begin = partial(flight.submit, delegate.submit, self.delegate_context, delegate.handle)
+        submission, context, handle = delegate.submission, self.delegate_context, delegate.handle
+        assert submission is not None
         if self.values.fixed(call.args):
             args = [self.delegates_argument(index) for index in call.args]
             self.require_writable(delegate.outputs_of(args))
-            return partial(begin, args)
+            return partial(flight.begin, delegate.bind_submit(context, args), args)
 
         def run(*args: Argument) -> None:
             self.require_writable(delegate.outputs_of(args))
-            begin(args)
+            flight.begin(partial(submission.submit, context, handle, args), args)
 
         return self.gathering(run, call.args)
+
+    def wait(self, call: DelegateCall, flight: Flight) -> BoundCall:
+        """The call that waits for a delegate that was submitted."""
+        return flight.wait
 
     def elsewhere_each_time(self, args: Arguments) -> tuple[int, ...]:
         """The positions of the arguments that vary, if all that do are arrays of fixed shape whose memory changes."""

@@ -61,7 +61,7 @@ def make_schedule(
 ) -> Schedule:
     """The order in which delegates of `plan` that can be submitted overlap. `states` are the mutable buffers that each
     keeps, by name. Where two of them depend on each other, or there is one alone, nothing changes."""
-    able = {index for index, delegate in enumerate(delegates) if delegate.submit is not None}
+    able = {index for index, delegate in enumerate(delegates) if delegate.submission is not None}
     if not able:
         return IN_ORDER
     orders: dict[tuple[int, int], Order] = {}

@@ -275,8 +275,15 @@ class SettledBinder(Binder):
         return self.with_shapes_checked(call, lambda: super(SettledBinder, self).delegate(call))
 
     def submit(self, call: DelegateCall, flight: Flight) -> BoundCall:
-        """The same: its outputs have their shapes when it is submitted."""
-        return self.with_shapes_checked(call, lambda: super(SettledBinder, self).submit(call, flight))
+        """As `bind`."""
+        try:
+            return super().submit(call, flight)
+        except Exception:
+            return _go_on_dynamically
+
+    def wait(self, call: DelegateCall, flight: Flight) -> BoundCall:
+        """The same: until it has ended, nobody looks at its outputs."""
+        return self.with_shapes_checked(call, lambda: super(SettledBinder, self).wait(call, flight))
 
     def with_shapes_checked(self, call: DelegateCall, bind: Callable[[], BoundCall]) -> BoundCall:
         """The call that `bind` makes, which raises `ShapesChanged` where it is followed by other shapes."""

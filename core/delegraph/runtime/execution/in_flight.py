@@ -12,20 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from delegraph.errors import Internal, InvalidState
-from delegraph.interfaces.backend import Argument, BackendExecutionContext, Handle
+from delegraph.interfaces.backend import Argument
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, LogLevel
 from delegraph.runtime.execution.stop import Stop
 
 if TYPE_CHECKING:
     from delegraph.interfaces.submission import Event
 
-__all__ = ["Flight", "InFlight", "SubmitHook"]
-
-SubmitHook: TypeAlias = "Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Event]"
-"""`BackendInterface.submit`."""
+__all__ = ["Flight", "InFlight"]
 
 SLICE: Final = 0.02
 """Seconds for which an event is waited for at a time: so late is a stop seen that its engine does not hear of."""
@@ -47,11 +44,9 @@ class Flight:
         self.event: Event | None = None
         self._args: Sequence[Argument] = ()
 
-    def submit(
-        self, submit: SubmitHook, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
-    ) -> None:
-        """Begin a run."""
-        event: Any = submit(context, handle, args)
+    def begin(self, submit: Callable[[], Event], args: Sequence[Argument]) -> None:
+        """Begin a run on `args`, by `submit`."""
+        event: Any = submit()
         if not callable(getattr(event, "wait", None)):
             raise Internal(f"its submit returned {event!r}; it has to return an event, which has a method wait")
         self.event, self._args = event, args  # which it reads and writes until it ends

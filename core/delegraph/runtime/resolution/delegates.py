@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -38,14 +38,33 @@ from delegraph.interfaces.backend import (
 from delegraph.interfaces.options import Options
 from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
 from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
-from delegraph.runtime.execution.in_flight import SubmitHook
 from delegraph.runtime.execution.tracing import LOAD_DELEGATE
 from delegraph.runtime.lacking import lacking
 from delegraph.runtime.resolution.backends import BackendRegistry
 from delegraph.tables import printable
 
+if TYPE_CHECKING:
+    from delegraph.interfaces.submission import Event
+
 BindHook: TypeAlias = Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], object] | None]
 """`BackendInterface.bind`."""
+
+
+SubmitHook: TypeAlias = "Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Event]"
+"""`BackendInterface.submit`."""
+
+BindSubmitHook: TypeAlias = (
+    "Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], Event] | None]"
+)
+"""`BackendInterface.bind_submit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """How a delegate is submitted: the hooks of its backend."""
+
+    submit: SubmitHook
+    bind: BindSubmitHook
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +79,7 @@ class Delegate:
     destroy: Callable[[Handle], None]
     bind_hook: BindHook
     binds_again: bool
-    submit: SubmitHook | None = None
+    submission: Submission | None = None
     """None: it is not submitted, but executed."""
 
     def outputs_of(self, args: Sequence[Argument]) -> Sequence[Argument]:
@@ -71,6 +90,12 @@ class Delegate:
         """A call that runs with exactly these arguments."""
         bound = self.bind_hook(context, self.handle, args)
         return partial(self.execute, context, self.handle, args) if bound is None else bound
+
+    def bind_submit(self, context: BackendExecutionContext, args: Sequence[Argument]) -> Callable[[], Event]:
+        """A call that submits a run with exactly these arguments."""
+        assert self.submission is not None
+        bound = self.submission.bind(context, self.handle, args)
+        return partial(self.submission.submit, context, self.handle, args) if bound is None else bound
 
 
 def load_delegates(
@@ -194,16 +219,18 @@ def _init(
         hook("destroy"),
         bind,
         backend.binds_again,
-        _submit_hook(backend, handle, registry),
+        _submission(backend, handle, registry),
     )
 
 
-def _submit_hook(backend: BackendInterface, handle: Handle, registry: BackendRegistry) -> SubmitHook | None:
+def _submission(backend: BackendInterface, handle: Handle, registry: BackendRegistry) -> Submission | None:
     """A tool that surrounds executions, and knows nothing of submitted ones, would miss them: then there are none."""
     plugins = registry.plugins
-    if not backend.submits(handle) or (plugins.is_wrapped("execute") and not plugins.is_wrapped("submit")):
+    surrounded = plugins.is_wrapped("submit")
+    if not backend.submits(handle) or (plugins.is_wrapped("execute") and not surrounded):
         return None
-    return np.errstate(all="ignore")(plugins.bound("delegraph.backends", backend, "submit"))
+    submit = np.errstate(all="ignore")(plugins.bound("delegraph.backends", backend, "submit"))
+    return Submission(submit, (lambda context, handle, args: None) if surrounded else backend.bind_submit)
 
 
 def _fork(backend: BackendInterface, like: Delegate, context: BackendInitContext) -> Delegate | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,9 @@ from delegraph.interfaces import (
     BackendInitContext,
     BackendInterface,
     Buffer,
+    CallQueue,
     CompileSpec,
+    Event,
 )
 from sample_name.blob import FORMAT, PRECISIONS, Program, decode
 
@@ -41,6 +44,9 @@ class SampleNameBackend(BackendInterface):
 
     blob_version = FORMAT.version
 
+    def __init__(self) -> None:
+        self.queue = CallQueue("SampleName")  # one device, which does one thing after the other
+
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Delegate:
         """Options at load, `backend_options={"sample_name": {"check_finite": True}}`, are in `runtime_specs`."""
         precision = next((p for p in PRECISIONS if CompileSpec("precision", p.encode()) in compile_specs), None)
@@ -64,3 +70,11 @@ class SampleNameBackend(BackendInterface):
             if check_finite and not np.isfinite(values[register]).all():
                 raise InvalidState("a result is not finite, and check_finite was asked for")
             context.resize(out, values[register].shape)[...] = values[register]
+
+    def submits(self, handle: Delegate) -> bool:
+        """The host goes on while the device works. Leave these two out if yours keeps the host waiting."""
+        return True
+
+    def submit(self, context: BackendExecutionContext, handle: Delegate, args: Sequence[Argument]) -> Event:
+        """A thread stands for the device's own queue."""
+        return self.queue.submit(partial(self.execute, context, handle, args))
