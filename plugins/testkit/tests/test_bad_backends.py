@@ -57,6 +57,15 @@ AT_RUN_TIME = [
         "elements are wrong",
     ),
     (
+        "contract/submitted_runs_are_the_same",  # an event that comes before the end
+        (
+            "        return self.queue.submit(partial(self.execute, context, handle, args))",
+            "        self.queue.submit(lambda: __import__('time').sleep(0.2) or self.execute(context, handle, args))\n"
+            "        return self.queue.submit(lambda: None)",
+        ),
+        "elements are wrong",
+    ),
+    (
         "contract/runs_while_traced",
         (COMPUTES, "        if context.event_tracer:\n            return\n" + COMPUTES),
         "elements are wrong",
