@@ -16,8 +16,7 @@ import delegraph
 from delegraph.aot import ExecutorchBackendConfig
 from delegraph.errors import LimitExceeded
 from delegraph.plugins import PluginRegistry, use_registry
-from delegraph.program.overlap import StepKind
-from delegraph.runtime import EventTracer, Limits, Method, Runtime
+from delegraph.runtime import EventTracer, Limits, Method, Runtime, StepKind
 
 pytestmark = pytest.mark.models
 

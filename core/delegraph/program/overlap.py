@@ -20,8 +20,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from itertools import pairwise
 from typing import Final, TypeAlias
 
 from delegraph.program.kernel_calls import split_arguments
@@ -32,14 +30,14 @@ from delegraph.program.schema import (
     ExecutionPlan,
     Instruction,
     IntList,
-    JumpFalseCall,
     KernelCall,
     MoveCall,
     Tensor,
 )
+from delegraph.program.steps import Step, StepKind
 from delegraph.program.walk import operands, tensor_indices
 
-__all__ = ["Footprint", "Step", "StepKind", "Touched", "footprints", "overlapped", "straight_runs", "waits"]
+__all__ = ["Footprint", "Touched", "footprints", "overlapped"]
 
 Touched: TypeAlias = tuple[object, float, float]
 """A space (a memory's id, a tensor, a kind of thing), and from where to where in it."""
@@ -61,22 +59,6 @@ _DRAWN: Final = frozenset(
 """The operators of torch whose results are drawn from a generator, which each call moves on."""
 
 _PURE_NAMESPACES: Final = frozenset({"aten", "dim_order_ops", "quantized_decomposed"})
-
-
-class StepKind(Enum):
-    """What is done about an instruction at a step."""
-
-    RUN = "run"
-    SUBMIT = "submit"
-    WAIT = "wait"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of an order: `instruction` is the position among the instructions that were ordered."""
-
-    kind: StepKind
-    instruction: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +166,6 @@ class _Footprints:
 # ---- the order -------------------------------------------------------------------------------------
 
 
-def straight_runs(instructions: Sequence[Instruction]) -> list[tuple[int, int]]:
-    """From where to where nothing jumps: a run ends before a jump's destination and after a jump, which is its last."""
-    jumps = [(index, jump) for index, jump in enumerate(instructions) if isinstance(jump, JumpFalseCall)]
-    end = len(instructions)
-    starts = {0, *(jump.destination_instruction for _, jump in jumps), *(index + 1 for index, _ in jumps)} - {end}
-    return list(pairwise([*sorted(starts), end])) if end else []
-
-
 def overlapped(touched: Sequence[Footprint], submitted: Collection[int]) -> list[Step]:
     """An order of a straight run of instructions in which those of `submitted` are waited for as late as may be.
 
@@ -231,14 +205,3 @@ def _without_idle_waits(steps: Sequence[Step]) -> Iterator[Step]:
             yield Step(StepKind.RUN, step.instruction)
         else:
             yield step
-
-
-def waits(steps: Sequence[Step]) -> Mapping[int, int]:
-    """Of an order: the instruction that is submitted -> how many instructions have begun when it is waited for."""
-    begun, ends = 0, {}
-    for step in steps:
-        if step.kind is StepKind.WAIT:
-            ends[step.instruction] = begun
-        else:
-            begun += 1
-    return ends

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.data_loader import DataLoader
     from delegraph.interfaces.kernel import Kernel, KernelContext, KernelLibrary
     from delegraph.interfaces.platform import LogLevel, Platform
-    from delegraph.program.overlap import StepKind
+    from delegraph.program.steps import StepKind
     from delegraph.runtime.binding.schedule import ScheduledStep
     from delegraph.runtime.data_loader import (
         BufferDataLoader,
@@ -108,7 +108,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.interfaces.data_loader": ("DataLoader",),
         "delegraph.interfaces.kernel": ("Kernel", "KernelContext", "KernelLibrary"),
         "delegraph.interfaces.platform": ("LogLevel", "Platform"),
-        "delegraph.program.overlap": ("StepKind",),
+        "delegraph.program.steps": ("StepKind",),
         "delegraph.runtime.binding.schedule": ("ScheduledStep",),
         "delegraph.runtime.data_loader": ("BufferDataLoader", "FileDataLoader", "MmapDataLoader", "UrlDataLoader"),
         "delegraph.runtime.execution.etdump": ("make_etdump",),

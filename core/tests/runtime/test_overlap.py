@@ -14,8 +14,9 @@ import pytest
 
 from delegraph.errors import Cancelled, Internal, InvalidState, LimitExceeded
 from delegraph.interfaces import CallQueue
-from delegraph.program.overlap import WINDOW, Footprint, Step, StepKind, overlapped
+from delegraph.program.overlap import WINDOW, Footprint, overlapped
 from delegraph.program.schema import DelegateCall
+from delegraph.program.steps import Step, StepKind
 from delegraph.runtime import BackendInterface, EventTracer, Limits
 
 TOGETHER = 30.0

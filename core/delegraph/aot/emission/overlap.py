@@ -21,8 +21,9 @@ from delegraph.aot.emission.memory import lifetimes
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.errors import PluginNotFound, foreign_code
 from delegraph.plugins.registry import PluginRegistry
-from delegraph.program.overlap import StepKind, Touched, footprints, overlapped, straight_runs
+from delegraph.program.overlap import Touched, footprints, overlapped
 from delegraph.program.schema import DelegateCall, ExecutionPlan, JumpFalseCall
+from delegraph.program.steps import StepKind, straight_runs
 
 __all__ = ["overlap_delegates"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from delegraph.interfaces.kernel import BoundCall
-from delegraph.program.overlap import StepKind, straight_runs
 from delegraph.program.schema import Chain, DelegateCall, ExecutionPlan, JumpFalseCall
+from delegraph.program.steps import StepKind, straight_runs
 from delegraph.runtime.binding.instructions import Binder
 from delegraph.runtime.binding.schedule import Schedule
 from delegraph.runtime.execution.executor import Block, FaultOf

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from delegraph.program.memory.live_ranges import place_of
-from delegraph.program.overlap import Step, StepKind, footprints, overlapped, straight_runs
 from delegraph.program.schema import DelegateCall, ExecutionPlan, JumpFalseCall
+from delegraph.program.steps import Step, StepKind, straight_runs
 from delegraph.runtime.execution.faults import instruction_name
 from delegraph.runtime.execution.in_flight import Flight, InFlight
 from delegraph.runtime.resolution.delegates import Delegate
@@ -64,6 +64,9 @@ def make_schedule(
     able = {index for index, delegate in enumerate(delegates) if delegate.submission is not None}
     if not able:
         return IN_ORDER
+    # Not on the way to a first result where nothing is submitted.
+    from delegraph.program.overlap import footprints, overlapped
+
     orders: dict[tuple[int, int], Order] = {}
     flights: dict[tuple[int, int], Flight] = {}
     num_outputs: Callable[[DelegateCall], int | None] = lambda call: delegates[call.delegate_index].num_outputs  # noqa: E731
