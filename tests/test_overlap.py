@@ -16,6 +16,7 @@ import delegraph
 from delegraph.aot import ExecutorchBackendConfig
 from delegraph.errors import LimitExceeded
 from delegraph.plugins import PluginRegistry, use_registry
+from delegraph.program.overlap import DRAWN
 from delegraph.runtime import EventTracer, Limits, Method, Runtime, StepKind
 
 pytestmark = pytest.mark.models
@@ -44,6 +45,23 @@ def steps(method: Method) -> list[str]:
     """`submit CpuBackend`, `wait CpuBackend`, and nothing of kernels."""
     named = [(step.kind.value, step.name.partition("(")) for step in method.schedule]
     return [f"{kind} {name[0].split()[-1]}" for kind, name in named if name[0].startswith("delegate")]
+
+
+def test_operators_that_draw_are_known() -> None:
+    """All of torch's that a kernel library has. Recurrent layers and attention draw for dropout alone, which a program
+    for inference does not have."""
+    without = ("lstm", "gru", "rnn", "attention")
+    registry = PluginRegistry.discover()
+    libraries = [registry.load("kernels", name) for name in registry.names("kernels")]
+    offered = {name.partition("::")[2].partition(".")[0] for library in libraries for name in library.operator_names()}
+    packets = {name: getattr(torch.ops.aten, name) for name in dir(torch.ops.aten) if name in offered}
+    tagged = {
+        name
+        for name, packet in packets.items()
+        if any(torch.Tag.nondeterministic_seeded in getattr(packet, overload).tags for overload in packet.overloads())
+    }
+    assert {"randn", "bernoulli"} <= tagged
+    assert {name for name in tagged if not any(part in name for part in without)} <= DRAWN
 
 
 def test_towers_on_the_cpu() -> None:

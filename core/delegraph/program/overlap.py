@@ -37,7 +37,7 @@ from delegraph.program.schema import (
 from delegraph.program.steps import Step, StepKind
 from delegraph.program.walk import operands, tensor_indices
 
-__all__ = ["Footprint", "Touched", "footprints", "overlapped"]
+__all__ = ["DRAWN", "Footprint", "Touched", "footprints", "overlapped"]
 
 Touched: TypeAlias = tuple[object, float, float]
 """A space (a memory's id, a tensor, a kind of thing), and from where to where in it."""
@@ -47,7 +47,7 @@ WINDOW: Final = 64
 
 _EFFECTS: Final[Touched] = ("effects", 0, 1)
 
-_DRAWN: Final = frozenset(
+DRAWN: Final = frozenset(
     {
         *("_fused_dropout", "_standard_gamma", "alpha_dropout", "bernoulli", "bernoulli_", "cauchy", "cauchy_"),
         *("dropout", "exponential", "exponential_", "geometric", "geometric_", "log_normal", "log_normal_"),
@@ -160,7 +160,7 @@ class _Footprints:
         if operator in BUILT_IN:
             return True
         namespace, _, name = operator.partition("::")
-        return namespace in _PURE_NAMESPACES and name.partition(".")[0] not in _DRAWN
+        return namespace in _PURE_NAMESPACES and name.partition(".")[0] not in DRAWN
 
 
 # ---- the order -------------------------------------------------------------------------------------
