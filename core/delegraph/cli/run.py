@@ -19,7 +19,7 @@ from delegraph.cli import backend_options, data_files, integrity, kernel_order, 
 if TYPE_CHECKING:
     from delegraph.cli.timing import Timing
     from delegraph.devtools.profile import ProfileRow
-    from delegraph.runtime.execution.limits import Limits
+    from delegraph.program.limits import Limits
     from delegraph.runtime.isolation.module import IsolatedMethod
     from delegraph.runtime.program import Program
     from delegraph.runtime.resolution.backend_options import BackendOptions
@@ -168,7 +168,7 @@ class _Measured:
 
 def limits(args: argparse.Namespace) -> Limits:
     """The limits of each execution."""
-    from delegraph.runtime.execution.limits import DEFAULT_LIMITS, Limits
+    from delegraph.program.limits import DEFAULT_LIMITS, Limits
 
     return DEFAULT_LIMITS if args.timeout is None else Limits(seconds=args.timeout)
 

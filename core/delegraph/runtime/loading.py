@@ -16,6 +16,7 @@ from delegraph.interfaces.backend import BackendInitContext
 from delegraph.interfaces.kernel import Kernel
 from delegraph.interfaces.options import Options
 from delegraph.program.kernel_calls import Need
+from delegraph.program.limits import Limits
 from delegraph.program.schema import ExecutionPlan
 from delegraph.runtime.binding.bound_method import Execute, around_calls, bind_method
 from delegraph.runtime.binding.checking import is_asked_for
@@ -25,7 +26,6 @@ from delegraph.runtime.calls.method_inputs import MethodInputs
 from delegraph.runtime.calls.outputs import Outputs
 from delegraph.runtime.execution.exclusive import Exclusive
 from delegraph.runtime.execution.in_flight import InFlight
-from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.stop import Runs
 from delegraph.runtime.execution.tracing import LOAD_METHOD, EventTracer
 from delegraph.runtime.lacking import lacking

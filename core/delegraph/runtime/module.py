@@ -16,8 +16,8 @@ from delegraph.errors import InvalidArgument, InvalidState
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
+from delegraph.program.limits import Limits
 from delegraph.runtime.data_loader import Source
-from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.tracing import EventTracer
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.integrity import IntegrityMode

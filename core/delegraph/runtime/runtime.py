@@ -10,9 +10,9 @@ from delegraph.errors import InvalidArgument
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
+from delegraph.program.limits import Limits
 from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.runtime.data_loader import Source
-from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.tracing import DebugLevel, EventTracer
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.integrity import IntegrityMode

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot.checks.config import check_config
 from delegraph.aot.checks.kernels import check_kernels, operators_by_library
+from delegraph.aot.checks.limits import warn_of_limits
 from delegraph.aot.checks.memory_ids import check_memory_ids
 from delegraph.aot.checks.out_variants import check_out_variants
 from delegraph.aot.config import ExecutorchBackendConfig
@@ -223,6 +224,7 @@ def plan(program: EmittedProgram, request: EmissionRequest) -> PlannedProgram:
                 non_const_buffer_device=devices or None,
             )
         )
+    warn_of_limits(plans)
     return PlannedProgram(program, tuple(plans), memory, _shared_buffers(program, planning, shared))
 
 

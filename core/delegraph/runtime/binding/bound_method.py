@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from delegraph.interfaces.kernel import BoundCall
+from delegraph.program.limits import Limits
 from delegraph.runtime.binding.blocks import Finish, bind_blocks
 from delegraph.runtime.binding.checking import InstructionCheck
 from delegraph.runtime.binding.instructions import Binder
@@ -16,7 +17,6 @@ from delegraph.runtime.binding.shape_bindings import SettledBinder, ShapeBinding
 from delegraph.runtime.execution import executor
 from delegraph.runtime.execution.faults import instruction_fault
 from delegraph.runtime.execution.in_flight import InFlight
-from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.stop import Stop
 from delegraph.runtime.execution.tracing import EXECUTE, EventTracer, InstructionTracer
 from delegraph.runtime.values.memory import TempAllocator

@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 from delegraph.interfaces.backend import Argument
 from delegraph.interfaces.kernel import BoundCall, Kernel
 from delegraph.program.kernel_calls import Arguments, Need
+from delegraph.program.limits import Limits
 from delegraph.program.prim_op_names import ET_VIEW
 from delegraph.program.schema import DelegateCall, ExecutionPlan, Instruction, KernelCall
 from delegraph.program.walk import instructions
@@ -30,7 +31,6 @@ from delegraph.runtime.binding.schedule import Schedule
 from delegraph.runtime.execution import executor
 from delegraph.runtime.execution.executor import Block, FaultOf, ShapesChanged
 from delegraph.runtime.execution.in_flight import Flight
-from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.stop import Stop
 from delegraph.runtime.resolution.context import MethodContext
 from delegraph.runtime.resolution.delegates import Delegate

@@ -14,7 +14,7 @@ from time import monotonic
 
 from delegraph.errors import LimitExceeded, RuntimeFault
 from delegraph.interfaces.kernel import BoundCall
-from delegraph.runtime.execution.limits import Limits
+from delegraph.program.limits import Limits
 from delegraph.runtime.execution.stop import Stop, time_exceeded
 
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces.data_loader import DataLoader
+from delegraph.program.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.calls.arguments import Arguments
 from delegraph.runtime.data_loader import Source, open_data_loader
-from delegraph.runtime.execution.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.integrity import IntegrityMode, Trust
 from delegraph.runtime.isolation.frames import Arrays, value_of
 from delegraph.runtime.isolation.process import Process

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from delegraph.errors import cause_of
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
-from delegraph.runtime.execution.limits import DEFAULT_LIMITS, Limits
+from delegraph.program.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.resolution.backends import BackendRegistry
 from delegraph.runtime.resolution.kernels import KernelOrder, KernelRegistry
 
