@@ -92,7 +92,10 @@ def cat(graph: KernelGraph, node: Node, sources: Sequence[Node], dim: int) -> Vi
     elif any(part is not None for part in codes):
         raise Unsupported("one of its operands is quantized and another is not")
     else:
-        out = graph.made(graph.value(sources[0]).dtype, shape)
+        dtypes = list(dict.fromkeys(graph.value(source).dtype for source in sources))
+        if len(dtypes) > 1:
+            raise Unsupported(f"joins {' and '.join(dtypes)}")
+        out = graph.made(dtypes[0], shape)
     start = 0
     for source in sources:
         size = int(source.meta["val"].shape[dim])
