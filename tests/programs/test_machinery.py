@@ -24,6 +24,14 @@ def test_a_seed_tells_the_program(seed: int) -> None:
         torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
 
 
+def test_a_branch_that_is_not_taken_has_to_run_too() -> None:
+    text = "cond(x0.sum() > 1e9, lambda y: self.s0(y), lambda y: y + 1, (x0,))"
+    branches = Call(text, "v0", "self.s0 = nn.Linear(4, 4)")
+    program = Program((Input("x0", (3, 4), "float64", 7),), (branches,), ("v0",))
+    with pytest.raises(RuntimeError, match="same dtype"):
+        program.module(PYTHONS)(*program.arguments(SIZES[0]))
+
+
 def test_programs_differ() -> None:
     programs = [random_program(seed) for seed in range(60)]
     texts = "\n".join(program.source() for program in programs)
