@@ -31,10 +31,10 @@ def functionalize(program: ExportedProgram, keep: Keep, only: NodeFilter | None 
     """
     decompositions = Decompositions(fake_mode_of(program), keep, only)
     _forget_pending_symbols(decompositions.mode)
-    pinned_before = _pinned(decompositions.mode)
+    pinned_before = fixed_sizes(decompositions.mode)
     handles = source_handles(program.graph_module)
     rebuilt = functional_graph(program.graph_module, decompositions, handles, frozenset(program.constants))
-    pinned = _pinned(decompositions.mode).items() - pinned_before.items()
+    pinned = fixed_sizes(decompositions.mode).items() - pinned_before.items()
     if pinned:
         fixed = ", ".join(f"{symbol} to {value}" for symbol, value in sorted(pinned))
         raise LoweringError(f"decomposing the program would fix dynamic dimensions to their example: {fixed}")
@@ -59,8 +59,8 @@ def _forget_pending_symbols(mode: FakeTensorMode) -> None:
         mode.shape_env.pending_fresh_unbacked_symbols.clear()
 
 
-def _pinned(mode: FakeTensorMode) -> dict[str, str]:
-    """The symbolic sizes that have become numbers."""
+def fixed_sizes(mode: FakeTensorMode) -> dict[str, str]:
+    """The symbolic sizes that have become numbers, by symbol."""
     if mode.shape_env is None:
         return {}
     return {str(symbol): str(value) for symbol, value in mode.shape_env.replacements.items() if value.is_number}
