@@ -36,7 +36,7 @@ def from_toml(text: str, cls: type[_T], where: str) -> _T:
     """
     try:
         return _record(tomllib.loads(text), cls, "")
-    except (tomllib.TOMLDecodeError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"{where} does not describe a device: {error}") from error
 
 

@@ -57,6 +57,8 @@ def test_a_description_becomes_its_dataclass() -> None:
             r"banks\[0\].nbytes is '8 KX'; .*\"256 KiB\"",
         ),
         ("rows = ", "Invalid value"),
+        ("rows = " + "[" * 3000, "board.toml does not describe a device: maximum recursion depth"),
+        ("rows = " + "9" * 5000, "4300 digits"),
     ],
 )
 def test_a_wrong_description_is_told_by_its_key(text: str, message: str) -> None:

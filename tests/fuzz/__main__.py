@@ -13,7 +13,9 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["delegraph", "delegraph_cpu", "delegraph_portable"]):
+PACKAGES = [f"delegraph{name}" for name in ("", "_cpu", "_portable", "_dsp", "_npu", "_machines")]
+
+with atheris.instrument_imports(include=PACKAGES):
     from tests.fuzz.harness import exercise
     from tests.fuzz.mutations import mutate
     from tests.fuzz.seeds import SEEDS

@@ -6,21 +6,28 @@ Of an ETRecord the programs are read; they are torch's, and nothing here runs th
 from __future__ import annotations
 
 import io
+import tempfile
 from functools import cache
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from delegraph.aot import parse_etrecord
+from delegraph.devtools import load_bundled_program
 from delegraph.errors import DelegraphError
 from delegraph.interfaces import BackendInitContext
+from delegraph.interfaces.memory_hierarchy import read_memory_hierarchy
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program import deserialize_flat_tensor, to_text
 from delegraph.program.dtypes import numpy_dtype
+from delegraph.program.etdump import deserialize_etdump
 from delegraph.runtime import Borrowing, Limits, Runtime
 from delegraph.runtime.values.writes import changed_inputs
 from delegraph_cpu.runtime.backend import CpuBackend
+from delegraph_dsp.device import device_of
+from delegraph_npu.device import read_device
 from delegraph_portable import library
 
 __all__ = ["exercise"]
@@ -43,6 +50,12 @@ def exercise(data: bytes) -> bool:
             parse_etrecord(io.BytesIO(data))
         elif data[4:8] == b"FT01":
             deserialize_flat_tensor(data)
+        elif data[4:8] == b"BP08":
+            load_bundled_program(data)
+        elif data[8:12] == b"ED00":
+            deserialize_etdump(data)
+        elif data[:1] == b"#":
+            _describe(data)
         else:
             _run(data)
     except DelegraphError as error:
@@ -51,6 +64,23 @@ def exercise(data: bytes) -> bool:
         return True
     assert all(character.isprintable() or character in "\n\t" for character in told)
     return False
+
+
+def _describe(data: bytes) -> None:
+    """A TOML file, whose first line says of what: of a machine, or of memories."""
+    kind = data.partition(b"\n")[0]
+    if kind == b"# memories":
+        _MEMORIES.write_bytes(data)
+        read_memory_hierarchy(_MEMORIES)
+        return
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return  # a backend has a text
+    device_of(text, "it") if kind == b"# dsp" else read_device(text, "it")
+
+
+_MEMORIES = Path(tempfile.mkdtemp(prefix="delegraph-fuzz-")) / "memories.toml"
 
 
 def _run(data: bytes) -> None:

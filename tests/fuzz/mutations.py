@@ -2,7 +2,7 @@
 
 Of a program the tables of its flatbuffer are changed one by one and put together again, so that what is reached lies
 behind the reader; of a blob of the cpu backend its header and its graph, with the checksums made right; of an ETRecord
-the JSON of its programs and the pickles and storages of their tensors, zipped again.
+the JSON of its programs and the pickles and storages of their tensors, zipped again; of a TOML file its lines.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
         return _tables(data, rng)
     if data[:2] == b"PK" and rng.random() < 0.9:
         return _zip(data, rng)
+    if data[:1] == b"#" and rng.random() < 0.9:
+        return _toml(data, rng)
     return _bits(data, rng)
 
 
@@ -106,6 +108,30 @@ def _other(value: Any, rng: random.Random) -> Any:
     if isinstance(value, list) and value:
         return rng.choice([value[:-1], value * 2, value[::-1], [*value, rng.choice(value)], []])
     return None
+
+
+# ---- descriptions --------------------------------------------------------------------------------------
+
+_LITERALS = (
+    "0", "-1", "1", "3.5", "1e308", "inf", "nan", "true", '""', '"x"', '"256 KiB"', '"99999999999999999999 GiB"',
+    "9223372036854775808", "9" * 5000, "[]", "[1, 2]", "[" * 2000, "{}", "{x = 1}", "1979-05-27", "'" * 3, '"\\u0000"',
+)  # fmt: skip
+
+
+def _toml(data: bytes, rng: random.Random) -> bytes:
+    """Some lines twice, none, elsewhere, or with another value; not the first, which says what it is."""
+    first, *lines = data.split(b"\n")
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        if not lines:
+            break
+        place = rng.randrange(len(lines))
+        line = lines.pop(place)
+        key, equals, _ = line.partition(b"=")
+        if equals and rng.random() < 0.6:
+            lines.insert(place, key + b"= " + rng.choice(_LITERALS).encode())
+        elif rng.random() < 0.5:
+            lines[place:place] = [line, rng.choice([line, b"[" + key.strip() + b"]", *lines])]
+    return b"\n".join([first, *lines])
 
 
 # ---- blobs ---------------------------------------------------------------------------------------------

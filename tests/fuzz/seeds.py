@@ -8,19 +8,25 @@ from typing import Any
 import numpy as np
 import onnx
 from core.tests.aot import record_files
+from core.tests.program.test_etdump import FILLED
 from core.tests.runtime.conftest import PlanBuilder
 from core.tests.runtime.test_control_flow import loop_over_rows
 from core.tests.runtime.test_module import LEAF, arguments, node, text
 from onnx import TensorProto, helper
 
+from delegraph.devtools import BundledProgram, MethodTestCase, MethodTestSuite, serialize_bundled_program
 from delegraph.interfaces import BlobStamp, BlobTensor
 from delegraph.program import serialize_flat_tensor, serialize_program
 from delegraph.program.contract import CONTRACT_KEY, DimRange, MethodContract, write_contracts
+from delegraph.program.etdump import serialize_etdump
 from delegraph.program.files.seal import sealed
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout
 from delegraph.program.raw_tables import read_tables, write_tables
 from delegraph.program.schema import NamedData, OptionalTensorList, Program, ScalarType
 from delegraph_cpu.blob import Blob, Weight, pack
+from delegraph_dsp.device import device_named
+from delegraph_dsp.device import device_text as dsp_text
+from delegraph_npu.device import device_text as npu_text
 
 __all__ = ["SEEDS"]
 
@@ -120,6 +126,27 @@ def _record() -> bytes:
     return record_files.zipped({**kept, record_files.PROGRAM: json.dumps(document).encode()})
 
 
+def _bundled() -> BundledProgram:
+    """The loop, and a case of it."""
+    x = np.ones((3, 2), np.float32)
+    return BundledProgram(serialize_program(_loop()), [MethodTestSuite("forward", [MethodTestCase((x, x[0]), (x,))])])
+
+
+_MEMORIES = b"""# memories
+policy = "fastest_first"
+[[memory]]
+name = "sram"
+size = "256 KiB"
+alignment = 64
+speed = 4.0
+[[memory]]
+name = "dram"
+device = "cpu"
+[place]
+"weight*" = "dram"
+"""
+
+
 def _seeds() -> list[bytes]:
     programs = (_kernels(), _loop(), _scalars(), _delegate())
     layout = TensorLayout(ScalarType.FLOAT, (2, 3), (1, 0))
@@ -131,8 +158,13 @@ def _seeds() -> list[bytes]:
         b"".join(sealed([serialize_program(_kernels())])),
         blob(),
         _record(),
+        serialize_bundled_program(_bundled()),
+        serialize_etdump(FILLED),
+        b"# dsp\n" + dsp_text(device_named("hvx-4mb")).encode(),
+        b"# npu\n" + npu_text("ethos-u55-128")[0].encode(),
+        _MEMORIES,
     ]
 
 
 SEEDS = _seeds()
-"""Files: `.pte`, `.ptd`, a blob of the cpu backend by itself, and an ETRecord."""
+"""Files: `.pte`, `.ptd`, a blob of the cpu backend by itself, an ETRecord, `.bpte`, an ETDump, and TOML."""

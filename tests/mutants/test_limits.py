@@ -28,15 +28,24 @@ class Limit:
         return f"{self.module}: {self.line}"
 
 
-def constant(module: str, name: str, value: str, *moved: str) -> Limit:
-    """`name: Final = value`, which may not be one less or more, or as far away as `moved` says."""
-    line = f"{name}: Final = {value}"
-    others = tuple(f"{name}: Final = ({value}) {by}" for by in moved or ("- 1", "+ 1"))
-    return Limit(module, line, others, VERIFIED)
+def constant(tests: str, module: str, name: str, value: str, *moved: str) -> Limit:
+    """`name = value`, which may not be one less or more, or as far away as `moved` says."""
+    others = tuple(f"{name} = ({value}) {by}" for by in moved or ("- 1", "+ 1"))
+    return Limit(module, f"{name} = {value}", others, tests)
+
+
+def moved(name: str, least: int, end: int) -> tuple[str, ...]:
+    """`name: Final = range(least, end)` with each of its ends one less, and one more."""
+    ends = ((least - 1, end), (least + 1, end), (least, end - 1), (least, end + 1))
+    return tuple(f"{name}: Final = range({first}, {last})" for first, last in ends)
 
 
 RUNS = "core/tests/runtime/test_limits.py"
 VERIFIED = "core/tests/program/test_limits.py"
+FRAMES = "core/tests/runtime/test_frames.py"
+RECORDS = "core/tests/aot/test_limits.py"
+YAML = "core/tests/codegen/test_check.py"
+CPU, OPENVINO, NPU, DSP = (f"backends/{name}/tests/test_limits.py" for name in ("cpu", "openvino", "npu", "dsp"))
 LIMITS = [
     Limit(
         "delegraph.runtime.execution.executor",
@@ -68,12 +77,152 @@ LIMITS = [
         RUNS,
     ),
     Limit("delegraph.program.limits", "not value >= 0", ("False",), RUNS),
-    constant("delegraph.runtime.calls.pytree", "MAX_DEPTH", "64"),
-    constant("delegraph.program.contract", "MAX_DEPTH", "32"),
-    constant("delegraph.program.checks.verify", "MAX_ALIGNMENT", "2**30", "* 2", "// 2"),
-    constant("delegraph.program.checks.verify_values", "MAX_RANK", "16"),
-    constant("delegraph.program.checks.verify_values", "MAX_SIZE", "2**31 - 1"),
-    constant("delegraph.program.checks.verify_values", "MAX_NBYTES", "2**63 - 1", "* 2", "// 2"),
+    constant(VERIFIED, "delegraph.runtime.calls.pytree", "MAX_DEPTH: Final", "64"),
+    constant(VERIFIED, "delegraph.program.contract", "MAX_DEPTH: Final", "32"),
+    constant(VERIFIED, "delegraph.program.checks.verify", "MAX_ALIGNMENT: Final", "2**30", "* 2", "// 2"),
+    constant(VERIFIED, "delegraph.program.checks.verify_values", "MAX_RANK: Final", "16"),
+    constant(VERIFIED, "delegraph.program.checks.verify_values", "MAX_SIZE: Final", "2**31 - 1"),
+    constant(VERIFIED, "delegraph.program.checks.verify_values", "MAX_NBYTES: Final", "2**63 - 1", "* 2", "// 2"),
+    # what an isolated process sends
+    constant(FRAMES, "delegraph.runtime.isolation.frames", "_MOST_JSON: Final", "2**26"),
+    constant(FRAMES, "delegraph.runtime.isolation.frames", "_MOST_DIMS: Final", "64"),
+    Limit(
+        "delegraph.runtime.isolation.frames",
+        "sum(nbytes) > most_nbytes",
+        ("sum(nbytes) >= most_nbytes", "sum(nbytes) > most_nbytes + 1"),
+        FRAMES,
+    ),
+    # kernels.yaml
+    constant(YAML, "delegraph.codegen.read", "MAX_NODES: Final", "50_000"),
+    # ETRecords
+    constant(RECORDS, "delegraph.aot.etrecord.texts", "_DEEPEST: Final", "64"),
+    Limit("delegraph.aot.etrecord.texts", "if depth > _DEEPEST", ("if depth >= _DEEPEST",), RECORDS),
+    Limit("delegraph.aot.etrecord.texts", "depth <= _DEEPEST", ("depth < _DEEPEST", "True"), RECORDS),
+    constant(RECORDS, "delegraph.aot.etrecord.tensors", "MOST_VALUES: Final", "1_000_000"),
+    constant(RECORDS, "delegraph.aot.etrecord.tensors", "MOST_DEPTH: Final", "64"),
+    Limit(
+        "delegraph.aot.etrecord.tensors",
+        "<= MOST_DEPTH, ",
+        ("< MOST_DEPTH, ", "<= MOST_DEPTH + 1, "),
+        RECORDS,
+    ),
+    constant(RECORDS, "delegraph.aot.etrecord.tensors", "MOST_REPEATED: Final", "2**24"),
+    Limit("delegraph.aot.etrecord.tensors", "n < 2**63 for", ("n < 2**63 - 1 for", "n <= 2**63 for"), RECORDS),
+    constant(RECORDS, "delegraph.aot.etrecord.typed_json", "DEEPEST: Final", "200"),
+    constant(RECORDS, "delegraph.aot.etrecord.expressions", "LONGEST: Final", "4096"),
+    constant(RECORDS, "delegraph.aot.etrecord.expressions", "DEEPEST: Final", "40"),
+    constant(RECORDS, "delegraph.aot.etrecord.expressions", "HIGHEST: Final", "4"),
+    constant(RECORDS, "delegraph.aot.etrecord.expressions", "_MANY: Final", "64"),
+    Limit("delegraph.aot.etrecord.expressions", r"\d{0,6}", (r"\d{0,5}", r"\d{0,7}"), RECORDS),
+    Limit("delegraph.aot.etrecord.expressions", r"\w{0,63}", (r"\w{0,62}", r"\w{0,64}"), RECORDS),
+    Limit(
+        "delegraph.aot.etrecord.expressions",
+        "abs(number) < 2**63",
+        ("abs(number) < 2**63 - 1", "abs(number) <= 2**63"),
+        RECORDS,
+    ),
+    # graphs and blobs of the cpu backend
+    constant(CPU, "delegraph_cpu.graphs.wire", "_DEEPEST: Final", "100"),
+    Limit("delegraph_cpu.graphs.wire", "value >= 2**31", ("value >= 2**31 - 1", "value > 2**31"), CPU),
+    Limit("delegraph_cpu.graphs.wire", "value >= 2**64", ("value >= 2**64 - 1", "value > 2**64"), CPU),
+    Limit("delegraph_cpu.graphs.wire", "range(0, 70, 7)", ("range(0, 63, 7)",), CPU),
+    constant(CPU, "delegraph_cpu.graphs.attributes", "_LARGEST: Final", "2**31 - 1"),
+    constant(CPU, "delegraph_cpu.graphs.attributes", "_DIMS: Final", "64"),
+    Limit("delegraph_cpu.graphs.attributes", "range(least, most + 1)", ("range(least, most)",), CPU),
+    constant(CPU, "delegraph_cpu.graphs.checks", "_MOST_DIMS: Final", "64"),
+    constant(CPU, "delegraph_cpu.graphs.checks", "_MOST_ELEMENTS: Final", "2**59"),
+    *(
+        Limit("delegraph_cpu.graphs.checks", f"{name}: Final = range({least}, {end})", moved(name, least, end), CPU)
+        for name, least, end in (("OPSETS", 20, 24), ("_OTHER_OPSETS", 1, 6), ("_IR_VERSIONS", 8, 13))
+    ),
+    constant(CPU, "delegraph_cpu.blob", "_MOST_DIMS: Final", "32"),
+    Limit("delegraph_cpu.blob", ">= 2**63", (">= 2**63 - 16", ">= 2**63 + 16"), CPU),
+    # OpenVINO's IR
+    constant(OPENVINO, "delegraph_openvino.ir.attributes", "_LARGEST: Final", "2**31 - 1"),
+    constant(OPENVINO, "delegraph_openvino.ir.attributes", "_MOST_DIMS: Final", "64"),
+    Limit("delegraph_openvino.ir.attributes", "[0-9]{0,9})", ("[0-9]{0,8})", "[0-9]{0,10})"), OPENVINO),
+    Limit("delegraph_openvino.ir.attributes", "range(2)", ("range(1)", "range(3)"), OPENVINO),
+    constant(OPENVINO, "delegraph_openvino.ir.operations", "MOST: Final", "2**12"),
+    constant(OPENVINO, "delegraph_openvino.ir.reading", "_DEEPEST: Final", "16"),
+    constant(OPENVINO, "delegraph_openvino.ir.reading", "_DIGITS: Final", "10"),
+    # commands of the npu
+    constant(NPU, "delegraph_npu.runtime.validate", "_MOST_KERNEL_ELEMENTS: Final", "1 << 16"),
+    constant(NPU, "delegraph_npu.runtime.validate", "_MOST_PADDED_ELEMENTS: Final", "1 << 28"),
+    constant(NPU, "delegraph_npu.runtime.validate", "_MOST_SCALE: Final", "1 << 11"),
+    Limit(
+        "delegraph_npu.runtime.validate",
+        "_SHIFTS: Final = range(2, 63)",
+        moved("_SHIFTS", 2, 63),
+        NPU,
+    ),
+    Limit("delegraph_npu.runtime.validate", "min(scales) >= 1", ("min(scales) >= 0", "min(scales) > 1"), NPU),
+    Limit(
+        "delegraph_npu.runtime.validate",
+        "left_shift <= 32 - bits",
+        ("left_shift < 32 - bits", "left_shift <= 33 - bits"),
+        NPU,
+    ),
+    Limit("delegraph_npu.runtime.validate", "byte_range.end <= size", ("byte_range.end < size", "True"), NPU),
+    Limit("delegraph_npu.runtime.validate", "max(pads) < reach", ("max(pads) < reach - 1", "max(pads) <= reach"), NPU),
+    Limit(
+        "delegraph_npu.runtime.validate",
+        "0 <= command.operator < operators",
+        (
+            "-1 <= command.operator < operators",
+            "0 <= command.operator <= operators",
+            "0 < command.operator < operators",
+        ),
+        NPU,
+    ),
+    constant(NPU, "delegraph_npu.blob", "_RANK: Final", "6"),
+    Limit("delegraph_npu.blob", ">= 2**60", (">= 2**60 - 1", "> 2**60"), NPU),
+    constant(NPU, "delegraph_npu.device", "_LARGEST: Final", "1 << 31"),
+    # programs of the dsp
+    constant(DSP, "delegraph_dsp.binary", "MOST_RANK: Final", "8"),
+    constant(DSP, "delegraph_dsp.device", "CHANNELS", "4"),
+    constant(DSP, "delegraph_dsp.device", "MOST_TCM_NBYTES", "1 << 30"),
+    Limit(
+        "delegraph_dsp.device",
+        "16 <= self.vector_registers <= 256",
+        ("17 <= self.vector_registers <= 256", "15 <= self.vector_registers <= 256", "16 <= self.vector_registers"),
+        DSP,
+    ),
+    constant(DSP, "delegraph_dsp.runtime.validator", "WORD: int", "64"),
+    constant(DSP, "delegraph_dsp.runtime.validator", "MOST_REPEATS: int", "8"),
+    Limit(
+        "delegraph_dsp.runtime.validator",
+        "prod(operand.shape) > MOST_REPEATS",
+        ("prod(operand.shape) >= MOST_REPEATS",),
+        DSP,
+    ),
+    Limit("delegraph_dsp.runtime.validator", ">= 2**62", (">= 2**62 - 1", "> 2**62"), DSP),
+    Limit(
+        "delegraph_dsp.runtime.validator", "transfer.end > region", ("transfer.end >= region", "False and region"), DSP
+    ),
+    Limit(
+        "delegraph_dsp.runtime.validator",
+        "transfer.stride > region",
+        ("transfer.stride >= region", "transfer.stride > 1 + region"),
+        DSP,
+    ),
+    Limit(
+        "delegraph_dsp.runtime.validator",
+        "transfer.nbytes > program.tcm_nbytes",
+        ("transfer.nbytes >= program.tcm_nbytes", "transfer.nbytes > 1 + program.tcm_nbytes"),
+        DSP,
+    ),
+    Limit(
+        "delegraph_dsp.runtime.validator",
+        "program.tcm_nbytes > device.tcm_nbytes",
+        ("program.tcm_nbytes >= device.tcm_nbytes", "program.tcm_nbytes > 1 + device.tcm_nbytes"),
+        DSP,
+    ),
+    Limit(
+        "delegraph_dsp.runtime.validator",
+        "transfer.stride < transfer.row_nbytes",
+        ("transfer.stride <= transfer.row_nbytes", "transfer.stride + 1 < transfer.row_nbytes"),
+        DSP,
+    ),
 ]
 MUTANTS = [(limit, other) for limit in LIMITS for other in limit.others]
 

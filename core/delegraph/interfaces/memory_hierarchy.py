@@ -89,7 +89,7 @@ def read_memory_hierarchy(path: str | PathLike[str]) -> MemoryHierarchy:
     try:
         with open(path, "rb") as file:
             return _hierarchy(tomllib.load(file))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, InvalidArgument) as error:
+    except (OSError, ValueError, RecursionError, InvalidArgument) as error:
         raise InvalidArgument(f"{str(path)!r} is not a memory hierarchy: {error}") from error
 
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 from delegraph.errors import AccessFailed, DelegraphError, MemoryAllocationFailed, cause_of
 from delegraph.interfaces.data_loader import DataLoader
 from delegraph.program.schema import Buffer
+from delegraph.runtime.file_state import FileState
 from delegraph.runtime.lacking import lacking
 
 if TYPE_CHECKING:
-    from mmap import mmap
-
     from delegraph.plugins.registry import PluginRegistry
+    from delegraph.runtime.mapped_file import MappedFile
 
 _MEMORY: Final = "the buffer"
 
@@ -84,44 +84,43 @@ COPIED_BYTES: Final = 2**24
 
 
 class MmapDataLoader(DataLoader):
-    """A file mapped read-only; ranges are views into the mapping, paged in when they are read.
+    """A file whose bytes stay those that it had when it was opened, or `load` raises `AccessFailed`.
 
-    One of up to 16 MiB is copied instead, and may be changed and cut. A larger one must not: `require_unchanged` says
-    whether it was. Replace it by renaming another one over it. If it is cut while somebody reads from it, the operating
-    system ends the process; `FileDataLoader` is safe from that.
+    Up to 16 MiB it is copied. A larger one is mapped read-only: ranges are views into the mapping, paged in when they
+    are read. On Linux, whoever writes to it, or cuts it, waits until it was copied as well, which takes as much memory
+    as the file has bytes. Elsewhere, for other users' files and on most network file systems, `require_unchanged` says
+    that it was changed, and the system ends a process that reads what was cut off. `FileDataLoader` is safe from that,
+    and so is replacing a file by renaming another one over it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
-        self._file: BinaryIO | None = _open(self._path)
-        self._state = _state(self._file)
-        size, _ = self._state
-        if not size:
-            raise AccessFailed(f"{self._path}: cannot be mapped: the file is empty")
-        self._map = None if size <= COPIED_BYTES else _mapped(self._path, self._file)
-        self._view = memoryview(self._copied(self._file, size) if self._map is None else self._map)
-        self.require_unchanged()
-        if self._map is None:
-            self._file.close()
-            self._file = None
+        file = _open(self._path)
+        state = FileState.of(file)
+        self._file: MappedFile | None = None
+        if state.size > COPIED_BYTES:
+            from delegraph.runtime.mapped_file import MappedFile
+
+            self._file = MappedFile(self._path, file, state)
+            self._view = self._file.view
+            return
+        with file:
+            if not state.size:
+                raise AccessFailed(f"{self._path}: cannot be mapped: the file is empty")
+            self._view = self._copied(file, state.size)
+            state.require(file, self._path)
 
     @property
     def is_mapped(self) -> bool:
-        """Whether what `load` gives is the file's own memory, and not a copy."""
-        return self._map is not None
+        """Whether what `load` gives is, or was, the file's own memory."""
+        return self._file is not None
 
     def require_unchanged(self) -> None:
-        """Raise `AccessFailed` if the file was written to, or cut, since it was opened. A copy stays as it is.
+        """Raise `AccessFailed` if what was loaded may have changed, because somebody wrote to the file or cut it."""
+        if self._file is not None:
+            self._file.require_unchanged()
 
-        Told by the size and the time of its last change, which Linux keeps to a few milliseconds.
-        """
-        if self._file is not None and _state(self._file) != self._state:
-            raise AccessFailed(
-                f"{self._path}: the file was changed while it was in use; load it again, and replace a file by renaming"
-                " another one over it, not by writing into it"
-            )
-
-    def _copied(self, file: BinaryIO, size: int) -> Buffer:
+    def _copied(self, file: BinaryIO, size: int) -> memoryview:
         from mmap import mmap  # no array: reading a file's records needs no NumPy
 
         try:
@@ -143,40 +142,17 @@ class MmapDataLoader(DataLoader):
         return len(self._view)
 
     def release(self, data: Buffer) -> None:
-        if self._map is None:
+        if self._file is None:
             return
-        import mmap
-
         import numpy as np
 
         address = np.frombuffer(data, np.uint8).ctypes.data
-        start = address - np.frombuffer(self._view, np.uint8).ctypes.data
-        first, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, start + memoryview(data).nbytes
-        whole_pages = (end - first) // mmap.PAGESIZE * mmap.PAGESIZE
-        if start >= 0 and end <= len(self._view) and whole_pages > 0 and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED, first, whole_pages)
+        start, nbytes = address - np.frombuffer(self._view, np.uint8).ctypes.data, memoryview(data).nbytes
+        if start >= 0 and start + nbytes <= len(self._view):
+            self._file.release(start, nbytes)
 
     def __reduce__(self) -> tuple[type[MmapDataLoader], tuple[str]]:
         return MmapDataLoader, (os.path.abspath(self._path),)
-
-    def __del__(self) -> None:
-        if getattr(self, "_file", None) is not None:  # it may have failed to open
-            self._file.close()  # type: ignore[union-attr]
-
-
-def _state(file: BinaryIO) -> tuple[int, int]:
-    """A file's bytes, and when it was last written to; not when it was last renamed or linked."""
-    state = os.fstat(file.fileno())
-    return state.st_size, state.st_mtime_ns
-
-
-def _mapped(path: str, file: BinaryIO) -> mmap:
-    from mmap import ACCESS_READ, mmap
-
-    try:
-        return mmap(file.fileno(), 0, access=ACCESS_READ)
-    except OSError as error:
-        raise AccessFailed(f"{path}: cannot be mapped: {lacking(error) or error}") from error
 
 
 class UrlDataLoader(DataLoader):

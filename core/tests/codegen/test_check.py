@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 
 import pytest
+from yaml import SequenceNode
+from yaml.error import Mark
 
 from delegraph.codegen.check import registrations
+from delegraph.codegen.read import _Reader, _Wrong
 from delegraph.errors import CodegenError
 
 SCALED = "sample_ops::scaled.out(Tensor x, float factor, SymInt offset=0, *, Tensor(a!) out) -> Tensor(a!)"
@@ -232,3 +235,9 @@ def test_a_list_of_itself() -> None:
 
 def test_deep_nesting() -> None:
     assert "the file is nested too deeply" in violations("[" * 1500)[-1]
+
+
+def test_as_many_nodes_as_are_read() -> None:
+    _Reader().count(SequenceNode("", [None] * 50_000))
+    with pytest.raises(_Wrong):
+        _Reader().count(SequenceNode("", [None] * 50_001, start_mark=Mark("", 0, 0, 0, None, None)))

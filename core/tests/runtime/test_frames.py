@@ -54,6 +54,23 @@ def test_what_is_no_frame(stream: BytesIO, why: str) -> None:
         read(stream, 1000)
 
 
+@pytest.mark.parametrize(
+    ("stream", "error", "why"),
+    [
+        (BytesIO(struct.pack("<4sI", b"dgf1", 2**26)), EOFError, None),
+        (BytesIO(struct.pack("<4sI", b"dgf1", 2**26 + 1)), BadFrame, "it does not begin as a frame does"),
+        (frame(json.dumps({"arrays": [["uint8", [1001] + [1] * 63]]})), BadFrame, "its arrays have 1,001 bytes"),
+        (frame(json.dumps({"arrays": [["uint8", [1001] + [1] * 64]]})), BadFrame, "sizes that are none"),
+        (frame('{"arrays": [["uint8", [1000]]]}'), EOFError, None),
+        (frame('{"arrays": [["uint8", [1001]]]}'), BadFrame, "its arrays have 1,001 bytes"),
+    ],
+)
+def test_the_limits(stream: BytesIO, error: type[Exception], why: str | None) -> None:
+    """The last that is admitted, which ends early, and the first that is not."""
+    with pytest.raises(error, match=why):
+        read(stream, 1000)
+
+
 def test_an_end_in_the_middle() -> None:
     for stream in (BytesIO(b"dg"), frame('{"arrays": [["float32", [8]]]}')):
         with pytest.raises(EOFError):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from delegraph.errors import Cancelled, InvalidArgument, LimitExceeded, MemoryAllocationFailed
+from delegraph.program.schema import TensorShapeDynamism
 from delegraph.runtime import BackendInterface, Limits, Runtime, load
 
 ONE = np.float32([1])
@@ -87,7 +89,7 @@ def test_the_time_of_a_loop_is_looked_at_without_a_thread(
         monkeypatch.setattr(f"delegraph.runtime.execution.{module}.monotonic", lambda: next(clock))
     threads = threading.active_count()
     with pytest.raises(LimitExceeded, match="it has run for 3600 seconds, its limit"):
-        load_method(build, endless(build), limits=Limits(instructions=None)).execute([ONE])
+        load_method(build, endless(build), limits=Limits(instructions=1000)).execute([ONE])
     assert threading.active_count() == threads
 
 
@@ -230,6 +232,29 @@ def test_planned_memory(build: Any, load_method: Any) -> None:
     build.tensor(5, GIGABYTE)
     with pytest.raises(LimitExceeded, match=r"method 'forward' asks for 21,474,836,480 bytes of planned memory"):
         load_method(build, build.plan())
+
+
+def test_planned_memories_are_added_up(build: Any, load_method: Any) -> None:
+    plan = replace(build.plan(), non_const_buffer_sizes=(0, 640, 360))
+    assert load_method(build, plan, limits=Limits(planned_bytes=1000)).execute([]) == []
+    with pytest.raises(LimitExceeded, match="asks for 1,000 bytes of planned memory, and 999 are allowed"):
+        load_method(build, plan, limits=Limits(planned_bytes=999))
+
+
+def test_tensors_without_a_bound_have_what_the_others_leave(build: Any, kernels: Any, load_method: Any) -> None:
+    """Forty bytes of eighty."""
+
+    @kernels.kernel("test::ones.out")
+    def ones(context: Any, x: Any, out: Any) -> None:
+        context.resize(out, x.shape)[...] = 1
+
+    x, bounded, grown = build.tensor(20, dynamic=True), build.tensor(10, planned=False), build.tensor(1, planned=False)
+    build.values[grown] = replace(build.values[grown], shape_dynamism=TensorShapeDynamism.DYNAMIC_UNBOUND)
+    build.call("test::ones.out", x, grown)
+    method = load_method(build, build.plan([x], [grown, bounded]), limits=Limits(unplanned_bytes=80))
+    assert len(method.execute([np.ones(10, np.float32)])[0]) == 10
+    with pytest.raises(LimitExceeded, match="need 44 bytes, and 40 are allowed them"):
+        method.execute([np.ones(11, np.float32)])
 
 
 def test_tensors_without_planned_memory(build: Any, load_method: Any) -> None:

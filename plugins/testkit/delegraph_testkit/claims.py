@@ -127,7 +127,7 @@ class Claims:
         """The claims in a TOML file. Raises `ClaimsError` that names entries unknown to the kit."""
         try:
             return cls.from_mapping(tomllib.loads(Path(file).read_text("utf-8")))
-        except (OSError, ValueError, TypeError, AttributeError, ClaimsError) as error:
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError, ClaimsError) as error:
             raise ClaimsError(f"{file}: {error}") from error
 
     @classmethod

@@ -45,6 +45,7 @@ def test_a_file(tmp_path: Path) -> None:
             "the expected failure of loads/loads_with_torch has no reason",
         ),
         ("[operators", "conformance.toml: Expected ']'"),
+        ("operators = " + "[" * 3000, "conformance.toml: maximum recursion depth"),
     ],
 )
 def test_what_says_nothing_is_refused(text: str, message: str, tmp_path: Path) -> None:
