@@ -10,6 +10,7 @@ says, is removed and made anew. Where all entries are larger together than the b
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -123,9 +124,12 @@ class CompilationCache:
                 _seal(new, key)
                 if _nbytes(new) > self.max_bytes:
                     raise OSError(f"{_nbytes(new):,} bytes are more than its bound of {self.max_bytes:,}")
-                with suppress(OSError):  # another process was faster
+                try:
                     new.rename(path)
-            _check(path, key)
+                except OSError as error:
+                    if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                        raise
+                    return self._opened(path, key)  # another process was faster
         except (OSError, ValueError, RuntimeFault) as error:
             told = f"the compilation cache {self.folder} does not keep a delegate of {key.get('backend')}: {error}"
             warnings.warn(told, RuntimeWarning, stacklevel=2)
