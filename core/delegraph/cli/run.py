@@ -71,6 +71,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="SECONDS",
         help="end an execution that takes longer (default: an hour)",
     )
+    parser.add_argument(
+        "--cache",
+        metavar="DIR",
+        help="keep what backends compile at load in this folder, for the next load (default: DELEGRAPH_CACHE, or none)",
+    )
     kernel_order.add_argument(parser)
     backend_options.add_argument(parser)
     data_files.add_argument(parser)
@@ -178,7 +183,10 @@ def _open(args: argparse.Namespace) -> Program:
     from delegraph.runtime.resolution.environment import Environment
 
     environment = Environment(
-        kernels=kernel_order.kernel_order(args.kernels), limits=limits(args), check=args.check or None
+        kernels=kernel_order.kernel_order(args.kernels),
+        limits=limits(args),
+        check=args.check or None,
+        cache=args.cache,
     )
     return Program.load(
         args.program,
@@ -205,6 +213,7 @@ def _isolated(args: argparse.Namespace, name: str, options: BackendOptions | Non
         kernels=kernel_order.kernel_order(args.kernels),
         backend_options=options,
         check=args.check or None,
+        cache=args.cache,
     )
     if module.lacking:
         print(f"warning: the program's process may open files and sockets: {module.lacking}", file=sys.stderr)

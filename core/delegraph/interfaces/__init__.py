@@ -23,6 +23,8 @@ public methods that a class defines, with their parameters, and the attributes t
 otherwise, and have more where they have defaults.
 
     backend.py           one blob's life: is_available, check, init, execute, destroy; what these are handed
+    compilation_cache.py  what backends compile at load, kept for the next one
+    host.py              this machine, as code compiled for it depends on it
     forks.py             engines that a forked process cannot use
     places.py            inputs that hold places of a tensor, and which of them it has not
     delegate_checks.py   what the runtime half of every backend asks of blobs and calls
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
         Verdict,
     )
     from delegraph.interfaces.blob import BlobFormat, BlobTensor, UnpackedBlob
+    from delegraph.interfaces.compilation_cache import BackendCache, CacheChoice, CacheEntry, CompilationCache
     from delegraph.interfaces.conformance_kit import ConformanceKit
     from delegraph.interfaces.data_loader import DataLoader, DataLoaderFactory
     from delegraph.interfaces.delegate_checks import (
@@ -123,6 +126,7 @@ __all__ = [
     "WRAPPABLE",
     "Argument",
     "Availability",
+    "BackendCache",
     "BackendDetails",
     "BackendExecutionContext",
     "BackendInitContext",
@@ -133,8 +137,11 @@ __all__ = [
     "BlobTensor",
     "BoundCall",
     "Buffer",
+    "CacheChoice",
+    "CacheEntry",
     "CallQueue",
     "Compatibility",
+    "CompilationCache",
     "CompileSpec",
     "ConformanceKit",
     "DataLoader",
@@ -216,6 +223,7 @@ __getattr__, __dir__ = lazy_names(
             "Verdict",
         ),
         "delegraph.interfaces.blob": ("BlobFormat", "BlobTensor", "UnpackedBlob"),
+        "delegraph.interfaces.compilation_cache": ("BackendCache", "CacheChoice", "CacheEntry", "CompilationCache"),
         "delegraph.interfaces.conformance_kit": ("ConformanceKit",),
         "delegraph.interfaces.data_loader": ("DataLoader", "DataLoaderFactory"),
         "delegraph.interfaces.delegate_checks": (

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from delegraph.errors import cause_of
+from delegraph.interfaces.compilation_cache import NO_CACHE, BackendCache
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.program.schema import Buffer, CompileSpec
@@ -152,6 +153,7 @@ class BackendInitContext:
     `tag_mutated_buffer`): an array that holds `initial` at first, to be read and written by each `execute`. Whoever has
     a buffer of that name in the same session gets the same array, if the program's methods share their state, and the
     caller can read, reset, save and fork it; state that a delegate keeps elsewhere is its own alone.
+    `cache` keeps what is compiled or packed at load for the next load, if the user asked for that (since API 1.1).
     """
 
     method_name: str
@@ -160,6 +162,7 @@ class BackendInitContext:
     event_tracer: EventTracer | None = None
     platform: Platform = DEFAULT_PLATFORM
     mutable_buffer: Callable[[str, NDArray[Any]], NDArray[Any]] = _own_copy
+    cache: BackendCache = NO_CACHE
 
 
 class BackendExecutionContext(Protocol):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from delegraph.errors import DelegraphError, Internal, cause_of, restated
 from delegraph.interfaces.backend import BackendInitContext
+from delegraph.interfaces.compilation_cache import BackendCache, CompilationCache
 from delegraph.interfaces.kernel import Kernel
 from delegraph.interfaces.options import Options
 from delegraph.program.kernel_calls import Need
@@ -145,6 +146,7 @@ def _delegates(
     """Those of `plan`, sharing with `like`, if that was loaded with the same options, what no run changes."""
     environment, tracer = program.environment, choices.event_tracer
     options = by_backend_id(choices.backend_options, program.backend_ids, environment.plugin_registry())
+    cache = CompilationCache.of(environment.cache)
     buffers: dict[str, StateBuffer] = {}
     state_of = delegates_buffers(plan.name, buffers, choices.shared_state, choices.limits, environment.platform)
     states: dict[int, set[str]] = {}
@@ -156,7 +158,13 @@ def _delegates(
 
         runtime_specs = Options(options.get(plan.delegates[index].id, {}))
         return BackendInitContext(
-            plan.name, program.named_data, runtime_specs, tracer, environment.platform, mutable_buffer
+            plan.name,
+            program.named_data,
+            runtime_specs,
+            tracer,
+            environment.platform,
+            mutable_buffer,
+            BackendCache(backend_id, cache),
         )
 
     # A handle that was made with other options, or reports to another tracer, is not what this caller asked for.

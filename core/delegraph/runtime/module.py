@@ -6,6 +6,7 @@ result = model(x, mask=m)          # NumPy arrays in, NumPy arrays out; torch te
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from threading import Lock
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 from delegraph.deprecation import former_parameter
 from delegraph.errors import InvalidArgument, InvalidState
 from delegraph.interfaces.backend import BackendInterface
+from delegraph.interfaces.compilation_cache import CacheChoice
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
 from delegraph.program.limits import Limits
@@ -56,6 +58,7 @@ def load(
     check: bool | None = None,
     integrity: IntegrityMode = "lazy",
     trusted_keys: Iterable[Key] | None = None,
+    cache: CacheChoice = None,
 ) -> IsolatedModule: ...
 @overload
 def load(
@@ -78,6 +81,7 @@ def load(
     integrity: IntegrityMode = "lazy",
     trusted_keys: Iterable[Key] | None = None,
     isolated: Literal[False] = False,
+    cache: CacheChoice = None,
 ) -> Module: ...
 @former_parameter("registry", "plugins", goes="2.0")
 def load(
@@ -100,6 +104,7 @@ def load(
     integrity: IntegrityMode = "lazy",
     trusted_keys: Iterable[Key] | None = None,
     isolated: bool = False,
+    cache: CacheChoice = None,
 ) -> Module | IsolatedModule:
     """Load a `.pte` (a path above 16 MiB is mapped) and its `method`; the others when they are first used.
 
@@ -129,6 +134,9 @@ def load(
     trusted_keys: public Ed25519 keys, one of which must have signed each file: see `Program.load`.
     isolated: in a process of its own, which opens no file and no socket once the program is loaded, and whose death is
         an exception here (`IsolatedModule`). Options are names, numbers and truth values then.
+    cache: where backends keep what they compile or pack at load, for the next load on this machine: a folder, a
+        `CompilationCache`, or True, the one below the user's folder of caches. None: as the environment variable
+        DELEGRAPH_CACHE says; if that is not set, loading writes nothing.
 
     Raises `InvalidArgument` for an option that there is not or a backend that the program does not have, and what
     `Program.load` and `Program.load_method` raise.
@@ -144,6 +152,7 @@ def load(
         }
         options |= {"event_tracer": event_tracer, "prefer": prefer, "memory": memory, "check": check}
         options |= {} if platform is DEFAULT_PLATFORM else {"platform": platform}
+        options |= {"cache": os.path.abspath(cache) if isinstance(cache, os.PathLike) else cache}
         return load_isolated(
             cast("Source", path_or_bytes),
             method=method,
@@ -153,7 +162,7 @@ def load(
             trusted_keys=trusted_keys,
             **{name: value for name, value in options.items() if value is not None},
         )
-    environment = Environment.of(kernels, backends, plugins, prefer, platform, limits, check)
+    environment = Environment.of(kernels, backends, plugins, prefer, platform, limits, check, cache)
     program = Program.load(
         path_or_bytes, data_path=data_path, environment=environment, integrity=integrity, trusted_keys=trusted_keys
     )

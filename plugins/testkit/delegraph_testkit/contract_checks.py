@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import delegraph
 from delegraph.errors import DelegraphError, Internal, InvalidArgument
-from delegraph.interfaces import BackendInterface, BlobStamp, Compatibility, Verdict, read_stamp
+from delegraph.interfaces import BackendInterface, BlobStamp, Compatibility, CompilationCache, Verdict, read_stamp
 from delegraph.program import deserialize_program, schema, write_program
 from delegraph.runtime import Program
 from delegraph_testkit.bench import Bench, Stored
@@ -30,6 +32,7 @@ __all__ = [
     "delegates_are_independent",
     "engine_files_are_of_sound_blobs",
     "inputs_are_left_alone",
+    "kept_code_is_the_same",
     "mutated_blobs_end_in_errors",
     "newer_blobs_are_refused",
     "outputs_are_written",
@@ -236,6 +239,36 @@ def engine_files_are_of_sound_blobs(bench: Bench, stored: Stored) -> None:
 
 
 _FILE: Final = "forward_delegate_0"
+
+
+def kept_code_is_the_same(bench: Bench, stored: Stored) -> None:
+    """What the backend keeps for later loads gives the same results; it is the same each time, and made anew where
+    it is damaged."""
+    with TemporaryDirectory() as folder:
+        cache = CompilationCache(Path(folder) / "cache")
+        check_results(bench, stored, run(stored, cache=cache))
+        before = _kept(cache)
+        check_results(bench, stored, run(stored, cache=cache))
+        assert _kept(cache) == before, (
+            f"{stored.name}: a second load of the same program keeps other code than the first: its key changes, or it"
+            " writes into what was kept"
+        )
+        for file in before:
+            _damage(cache.folder / file)
+        check_results(bench, stored, run(stored, cache=cache))
+
+
+def _kept(cache: CompilationCache) -> dict[str, bytes]:
+    """Every file of the cache, by its path there."""
+    files = [path for entry in cache.entries() for path in entry.path.rglob("*") if path.is_file()]
+    return {str(path.relative_to(cache.folder)): path.read_bytes() for path in files}
+
+
+def _damage(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
+    file.unlink()  # who has it mapped keeps it as it was
+    file.write_bytes(content)
 
 
 def _blobs(records: schema.Program) -> set[tuple[str, bytes]]:

@@ -97,7 +97,8 @@ class CpuBackend(BackendInterface):
         """
         options = self._defaults().updated(context.runtime_specs)
         blob, weights = _opened(processed, context.named_data)
-        session, memory = open_session(blob, weights, options, context.event_tracer)
+        cache = context.cache.in_folder(options.cache) if options.cache else context.cache
+        session, memory = open_session(blob, weights, options, context.event_tracer, cache)
         states = hold_states(blob, context.mutable_buffer)
         submits = any(spec.key == SUBMIT for spec in compile_specs)
         return CpuHandle(session, blob, memory, _run_options(), states, submits)

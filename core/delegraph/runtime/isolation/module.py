@@ -47,7 +47,7 @@ def load_isolated(
 ) -> IsolatedModule:
     """Load a program in a process of its own: `delegraph.load(…, isolated=True)`, which says what the arguments are.
 
-    `options` are `kernels`, `backend_options`, `prefer` and `check`, of names, numbers and truth values.
+    `options` are `kernels`, `backend_options`, `prefer`, `check` and `cache`, of names, numbers and truth values.
     Raises what loading raises, and `InvalidType` for options that are objects of this process.
     """
     trust = Trust.of(integrity, trusted_keys)
