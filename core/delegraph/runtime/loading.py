@@ -164,7 +164,7 @@ def _delegates(
             tracer,
             environment.platform,
             mutable_buffer,
-            BackendCache(backend_id, cache),
+            BackendCache(plan.delegates[index].id, cache),
         )
 
     # A handle that was made with other options, or reports to another tracer, is not what this caller asked for.

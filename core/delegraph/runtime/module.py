@@ -19,6 +19,7 @@ from delegraph.interfaces.compilation_cache import CacheChoice
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
 from delegraph.program.limits import Limits
+from delegraph.runtime.calls.pytree import types_by_name
 from delegraph.runtime.data_loader import Source
 from delegraph.runtime.execution.tracing import EventTracer
 from delegraph.runtime.external_data import DataSources
@@ -59,6 +60,7 @@ def load(
     integrity: IntegrityMode = "lazy",
     trusted_keys: Iterable[Key] | None = None,
     cache: CacheChoice = None,
+    types: Iterable[type[Any]] = (),
 ) -> IsolatedModule: ...
 @overload
 def load(
@@ -80,6 +82,7 @@ def load(
     check: bool | None = None,
     integrity: IntegrityMode = "lazy",
     trusted_keys: Iterable[Key] | None = None,
+    types: Iterable[type[Any]] = (),
     isolated: Literal[False] = False,
     cache: CacheChoice = None,
 ) -> Module: ...
@@ -103,6 +106,7 @@ def load(
     check: bool | None = None,
     integrity: IntegrityMode = "lazy",
     trusted_keys: Iterable[Key] | None = None,
+    types: Iterable[type[Any]] = (),
     isolated: bool = False,
     cache: CacheChoice = None,
 ) -> Module | IsolatedModule:
@@ -132,6 +136,8 @@ def load(
         input, raises `Internal` that names it. It costs time; None: as the environment variable DELEGRAPH_CHECK says.
     integrity: `"full"`, `"lazy"` or `"none"`, when the checksums of the files are checked: see `Program.load`.
     trusted_keys: public Ed25519 keys, one of which must have signed each file: see `Program.load`.
+    types: classes of NamedTuples and dataclasses that are to stand in results where the model has them, told by their
+        names; without them these are tuples and dicts, for nothing in a file chooses a class.
     isolated: in a process of its own, which opens no file and no socket once the program is loaded, and whose death is
         an exception here (`IsolatedModule`). Options are names, numbers and truth values then.
     cache: where backends keep what they compile or pack at load, for the next load on this machine: a folder, a
@@ -160,6 +166,7 @@ def load(
             limits=limits,
             integrity=integrity,
             trusted_keys=trusted_keys,
+            types=types,
             **{name: value for name, value in options.items() if value is not None},
         )
     environment = Environment.of(kernels, backends, plugins, prefer, platform, limits, check, cache)
@@ -174,6 +181,7 @@ def load(
         backend_options=backend_options,
         borrowing=Borrowing(inputs, outputs),
         memory=memory,
+        types=types,
     )
 
 
@@ -203,9 +211,13 @@ def _by_method(memory: CallersMemory, main_name: str, program: Program) -> Mappi
 
 
 def _load_again(
-    program: Program, method: str, backend_options: BackendOptions | None, borrowing: Borrowing | None
+    program: Program,
+    method: str,
+    backend_options: BackendOptions | None,
+    borrowing: Borrowing | None,
+    types: Iterable[type[Any]] = (),
 ) -> Module:
-    return Module(program, method, backend_options=backend_options, borrowing=borrowing)
+    return Module(program, method, backend_options=backend_options, borrowing=borrowing, types=types)
 
 
 class Module:
@@ -224,8 +236,10 @@ class Module:
         backend_options: BackendOptions | None = None,
         borrowing: Borrowing | None = None,
         memory: CallersMemory | None = None,
+        types: Iterable[type[Any]] = (),
     ) -> None:
-        self._begin(Sessions(program, event_tracer, backend_options, borrowing), method, memory)
+        by_name = types_by_name(types)
+        self._begin(Sessions(program, event_tracer, backend_options, borrowing, by_name), method, memory)
         self._main  # noqa: B018  # what loading raises is raised here
 
     def _begin(
@@ -255,7 +269,9 @@ class Module:
         with self._lock:
             if name not in self._loaded:
                 method = self._sessions.load(name, self._shared, self._memory.get(name))
-                self._loaded[name] = StructuredMethod(method, self.program.plan(name).container_meta_type)
+                self._loaded[name] = StructuredMethod(
+                    method, self.program.plan(name).container_meta_type, self._sessions.types
+                )
             return self._loaded[name]
 
     def __getattr__(self, name: str) -> StructuredMethod:
@@ -273,6 +289,7 @@ class Module:
             self._main_name,
             self._sessions.backend_options,
             self._sessions.borrowing,
+            tuple(self._sessions.types.values()),
         )
 
     # ---- state -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from delegraph.aot.functional.decompose import Decompositions, Keep, NodeFilter
 from delegraph.aot.functional.functionalizer import FunctionalGraph, functional_graph
 from delegraph.aot.functional.states_apart import check_states_apart
 from delegraph.aot.graph.debug_handles import source_handles
-from delegraph.aot.graph.edit import rebuild
+from delegraph.aot.graph.edit import rebuild, with_buffers
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import LoweringError
 
@@ -25,7 +25,8 @@ def functionalize(program: ExportedProgram, keep: Keep, only: NodeFilter | None 
     """The same program in functional core ATen, except that operators in `keep` stay whole, and with `only` all calls
     that it does not accept.
 
-    Buffers and inputs that the model mutates become outputs (BUFFER_MUTATION, USER_INPUT_MUTATION). The given program
+    Buffers and inputs that the model mutates become outputs (BUFFER_MUTATION, USER_INPUT_MUTATION); a tensor that it
+    mutates without having registered it becomes a buffer. The given program
     is not changed; weights are shared. Raises `LoweringError` for a mutation that cannot be expressed, or that reaches
     another buffer.
     """
@@ -38,6 +39,7 @@ def functionalize(program: ExportedProgram, keep: Keep, only: NodeFilter | None 
     if pinned:
         fixed = ", ".join(f"{symbol} to {value}" for symbol, value in sorted(pinned))
         raise LoweringError(f"decomposing the program would fix dynamic dimensions to their example: {fixed}")
+    program = with_buffers(program, {placeholder.name for placeholder in rebuilt.mutated})
     functional = rebuild(program, rebuilt.root, rebuilt.graph, _with_mutations(program, rebuilt), rebuilt.constants)
     check_states_apart(functional)
     return functional
@@ -66,19 +68,16 @@ def fixed_sizes(mode: FakeTensorMode) -> dict[str, str]:
     return {str(symbol): str(value) for symbol, value in mode.shape_env.replacements.items() if value.is_number}
 
 
-_UNCHANGEABLE = {InputKind.PARAMETER: "parameter", InputKind.CONSTANT_TENSOR: "tensor"}
-
-
 def _with_mutations(program: ExportedProgram, rebuilt: FunctionalGraph) -> list[OutputSpec]:
     """The program's output specs, with one in front for every placeholder that was mutated."""
     inputs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     specs = []
     for placeholder, value in rebuilt.mutated.items():
         spec = inputs[placeholder.name]
-        if (what := _UNCHANGEABLE.get(spec.kind)) is not None:
+        if spec.kind is InputKind.PARAMETER:
             writer = rebuilt.writers[placeholder]
             raise LoweringError(
-                f"the model changes its {what} {spec.target}; only buffers can be changed:"
+                f"the model changes its parameter {spec.target}; only buffers can be changed:"
                 f" register it as a buffer (register_buffer)",
                 node=writer.name,
                 location=user_location(writer),
