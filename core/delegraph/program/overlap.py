@@ -49,10 +49,12 @@ _EFFECTS: Final[Touched] = ("effects", 0, 1)
 
 DRAWN: Final = frozenset(
     {
-        *("_fused_dropout", "_standard_gamma", "alpha_dropout", "bernoulli", "bernoulli_", "cauchy", "cauchy_"),
-        *("dropout", "exponential", "exponential_", "geometric", "geometric_", "log_normal", "log_normal_"),
-        *("multinomial", "native_dropout", "normal", "normal_", "poisson", "rand", "rand_like", "randint"),
-        *("randint_like", "randn", "randn_like", "randperm", "rrelu_with_noise", "rrelu_with_noise_"),
+        *("_fused_dropout", "_sample_dirichlet", "_standard_gamma", "alpha_dropout", "alpha_dropout_", "bernoulli"),
+        *("bernoulli_", "binomial", "cauchy", "cauchy_", "dropout", "dropout_", "exponential", "exponential_"),
+        *("feature_alpha_dropout", "feature_alpha_dropout_", "feature_dropout", "feature_dropout_", "geometric"),
+        *("geometric_", "log_normal", "log_normal_", "multinomial", "native_dropout", "normal", "normal_"),
+        *("normal_functional", "poisson", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like"),
+        *("random", "random_", "randperm", "rrelu", "rrelu_", "rrelu_with_noise", "rrelu_with_noise_"),
         *("rrelu_with_noise_functional", "uniform", "uniform_"),
     }
 )
