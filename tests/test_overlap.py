@@ -48,8 +48,8 @@ def steps(method: Method) -> list[str]:
 
 
 def test_operators_that_draw_are_known() -> None:
-    """All of torch's, but for recurrent layers and attention, which draw for dropout alone, which programs for inference
-    do not have, and for what belongs to one kind of device."""
+    """All of torch's, but for recurrent layers and attention, which draw for dropout alone, which inference does
+    not have, and for what belongs to one kind of device."""
     without = ("lstm", "gru", "rnn", "attention", "cudnn", "_fill_mem_eff", "_sdp_", "nested_tensor")
     known = torch._C._dispatch_get_all_op_names()
     names = {name.partition("::")[2].partition(".")[0] for name in known if name.startswith("aten::")}
