@@ -89,6 +89,33 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.docs
+def test_a_prompt_gives_the_logits_of_its_last_token_in_the_checkpoints_dtype(checkpoint: Path, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    import delegraph
+
+    eager = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.bfloat16)
+    eager.save_pretrained(tmp_path / "half")
+    tokenizer = str(checkpoint / "tokenizer.json")
+    sizes = {}
+    for dtype in ("auto", "float32"):
+        words = ["--checkpoint", str(tmp_path / "half"), "--tokenizer", tokenizer, "--context", "32", "--dtype", dtype]
+        module("lower").main([str(tmp_path / dtype), *words])
+        sizes[dtype] = (tmp_path / dtype / "model.pte").stat().st_size
+    assert sizes["auto"] < 0.75 * sizes["float32"]
+    prompt = np.array([[1, 2, 3]])
+    logits = delegraph.load(tmp_path / "auto" / "model.pte", method="prefill")(
+        input_ids=prompt, cache_position=np.arange(3)
+    )
+    expected = eager(torch.from_numpy(prompt)).logits[:, -1:].float().detach().numpy()
+    assert logits.dtype.name == "bfloat16" and logits.shape == expected.shape
+    np.testing.assert_allclose(logits.astype(np.float32), expected, atol=0.02)
+    done = generated(tmp_path / "auto", "one two", "--tokens", "3")
+    assert done.returncode == 0, done.stderr
+
+
 def generated(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, EXAMPLES / "without_torch.py", FOLDER / "generate.py", folder, *options]
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)

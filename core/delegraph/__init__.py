@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from delegraph.debugging.debug import debug
     from delegraph.debugging.result import Debugged, Fault
     from delegraph.errors import DelegraphError, LoweringError, PluginError, RuntimeFault
-    from delegraph.runtime.execution.limits import Limits
+    from delegraph.program.limits import Limits
     from delegraph.runtime.execution.tracing import EventTracer
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta
@@ -82,7 +82,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.debugging.debug": ("debug",),
         "delegraph.debugging.result": ("Debugged", "Fault"),
         "delegraph.errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
-        "delegraph.runtime.execution.limits": ("Limits",),
+        "delegraph.program.limits": ("Limits",),
         "delegraph.runtime.execution.tracing": ("EventTracer",),
         "delegraph.runtime.method": ("Method",),
         "delegraph.runtime.method_meta": ("MethodMeta",),

@@ -55,6 +55,7 @@ __all__ = [
     "InvalidType",
     "KernelAlreadyRegistered",
     "LimitExceeded",
+    "LimitWarning",
     "LoweringError",
     "MemoryAllocationFailed",
     "MissingKernel",
@@ -406,6 +407,10 @@ class LimitExceeded(RuntimeFault):
     """
 
     code = 0x25
+
+
+class LimitWarning(UserWarning):
+    """Said when a program is lowered which asks for more memory than a load allows by itself (`LimitExceeded`)."""
 
 
 class DelegateInvalidCompatibility(RuntimeFault):

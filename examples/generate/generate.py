@@ -37,7 +37,7 @@ class Generator:
         read = self.session.prefill if len(prompt) > 1 else self.session.decode
         logits = read(input_ids=np.array([prompt]), cache_position=np.arange(len(prompt)))
         for place in range(len(prompt), min(len(prompt) + count, self.context)):
-            token = choose(logits[0, -1])
+            token = choose(logits[0, -1].astype(np.float32))
             if token in self.stop:
                 return
             yield token

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from transformers.integrations.executorch import TorchExportableModuleForDecoder
 
 import delegraph
 from delegraph.aot import recipe_named
-from delegraph.errors import DelegraphError
+from delegraph.errors import DelegraphError, LimitWarning
 
 GUIDES = Path(__file__).parents[2] / "docs"
 VOCABULARY = 1024
@@ -34,6 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="where model.pte, tokenizer.json and settings.json go")
     parser.add_argument("--checkpoint", type=Path, help="a local folder of transformers, instead of training")
     parser.add_argument("--tokenizer", type=Path, help="its tokenizer.json, if it is not in the checkpoint's folder")
+    parser.add_argument("--dtype", default="auto", help="of its weights: float32, bfloat16, …; auto: the checkpoint's")
     parser.add_argument("--recipe", default="float", help="of delegraph.quantize: int8_dynamic, int4_weight_only, …")
     parser.add_argument("--backend", default="cpu", help="with options: cpu{int8_products=true}")
     parser.add_argument("--context", type=int, default=256, help="tokens that the cache has room for")
@@ -48,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
     except DelegraphError as error:
         parser.error(str(error))
     if given.checkpoint is not None:
-        model = AutoModelForCausalLM.from_pretrained(given.checkpoint, local_files_only=True).float().eval()
+        model = AutoModelForCausalLM.from_pretrained(given.checkpoint, dtype=given.dtype, local_files_only=True).eval()
         tokenizer = Tokenizer.from_file(str(given.tokenizer or given.checkpoint / "tokenizer.json"))
     else:
         text = "\n\n".join(path.read_text() for path in sorted(GUIDES.glob("*.md")))
@@ -59,7 +61,12 @@ def main(arguments: list[str] | None = None) -> None:
     if given.recipe != "float":
         quantized = delegraph.quantize(methods, recipe=given.recipe, backends=[given.backend])
     sharing = delegraph.ExecutorchBackendConfig(share_mutable_buffers=True)
-    lowered = delegraph.lower(quantized, backends=[given.backend], config=sharing)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LimitWarning)  # nobody could load it as generate.py does
+        try:
+            lowered = delegraph.lower(quantized, backends=[given.backend], config=sharing)
+        except LimitWarning as warning:
+            parser.error(f"{warning}; or give a smaller --context")
     given.folder.mkdir(parents=True, exist_ok=True)
     lowered.save(given.folder / "model.pte")
     tokenizer.save(str(given.folder / "tokenizer.json"))
@@ -70,8 +77,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def exported(model: Any, context: int) -> dict[str, ExportedProgram]:
-    """transformers' own recipe, twice: a prompt of any length, and one token more; both with a cache of that size."""
+    """transformers' own recipe, twice: a prompt of any length, and one token more; both with a cache of that size, and
+    the logits of the last token alone."""
     model.generation_config.cache_implementation = "static"
+    model.forward = partial(model.forward, logits_to_keep=1)
     recipe = TorchExportableModuleForDecoderOnlyLM(model, batch_size=1, max_cache_len=context)
     length = Dim("length", min=2, max=context - 1)
     with warnings.catch_warnings():

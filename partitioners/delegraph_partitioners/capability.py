@@ -48,7 +48,8 @@ class CapabilityBasedPartitioner(Partitioner):
     unless `take_scalars`; then `support` is asked about their nodes too, but an input of the graph does not become an
     argument of a delegate for its sizes alone. Buffers that the model changes stay outside,
     unless `take_mutated_buffers`: then a delegate that alone reads and changes one keeps it as its own state.
-    `max_duplicated_nbytes`: see `tag_constant_data`. Bodies of control flow are partitioned like the graph itself,
+    With `apart`, nodes that are not connected do not share a delegate, so that those of a backend that submits them can
+    be at work together. `max_duplicated_nbytes`: see `tag_constant_data`. Bodies of control flow are partitioned like the graph itself,
     except for those of a call that `support` accepts.
     """
 
@@ -62,6 +63,7 @@ class CapabilityBasedPartitioner(Partitioner):
         allow_trivial: bool = False,
         take_scalars: bool = False,
         take_mutated_buffers: bool = False,
+        apart: bool = False,
         max_duplicated_nbytes: int | None = None,
         keep_whole: Sequence[torch._ops.OpOverload] = (),
     ) -> None:
@@ -73,6 +75,7 @@ class CapabilityBasedPartitioner(Partitioner):
         self.allow_trivial = allow_trivial
         self.take_scalars = take_scalars
         self.take_mutated_buffers = take_mutated_buffers
+        self.apart = apart
         self.max_duplicated_nbytes = max_duplicated_nbytes
         self.keep_whole = list(keep_whole)
 
@@ -112,6 +115,8 @@ class CapabilityBasedPartitioner(Partitioner):
         supported = {node for node in calls if node not in reasons}
         while True:
             groups = propose_partitions(units, supported)
+            if self.apart:  # what leads from one piece to another would have been a cycle of the whole
+                groups = [piece for group in groups for piece in components(group)]
             dropped = self._not_worthwhile(groups)
             if not dropped:
                 return groups, {node: reasons[node] for node in calls if node in reasons}

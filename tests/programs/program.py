@@ -164,9 +164,15 @@ def _while_loop(goes_on: Callable[..., Any], step: Callable[..., Any], carried: 
     return carried
 
 
+def _cond(chosen: Any, yes: Callable[..., Tensor], no: Callable[..., Tensor], operands: Sequence[Tensor]) -> Tensor:
+    """Both branches run: torch.export takes a layer on values of another dtype, which no call of it does."""
+    results = no(*operands), yes(*operands)
+    return results[bool(chosen)]
+
+
 PYTHONS: Final = MappingProxyType(
     {
-        "cond": lambda chosen, yes, no, operands: (yes if chosen else no)(*operands),
+        "cond": _cond,
         **{"map_rows": _map, "scan": _scan, "while_loop": _while_loop},
     }
 )

@@ -8,6 +8,7 @@ from tests.kernels.oracle import tolerances
 from tests.programs.grammar import random_program
 from tests.programs.program import PYTHONS, SIZES, Call, Input, Program
 from tests.programs.rounding import is_close
+from tests.programs.running import Subject
 from tests.programs.shrinking import shrunk
 from torch import Tensor
 
@@ -21,6 +22,14 @@ def test_a_seed_tells_the_program(seed: int) -> None:
     for size in SIZES:
         first, second = (program.module(PYTHONS)(*program.arguments(size)) for _ in range(2))
         torch.testing.assert_close(first, second, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_branch_that_is_not_taken_has_to_run_too() -> None:
+    text = "cond(x0.sum() > 1e9, lambda y: self.s0(y), lambda y: y + 1, (x0,))"
+    branches = Call(text, "v0", "self.s0 = nn.Linear(4, 4)")
+    program = Program((Input("x0", (3, 4), "float64", 7),), (branches,), ("v0",))
+    with pytest.raises(RuntimeError, match="same dtype"):
+        program.module(PYTHONS)(*program.arguments(SIZES[0]))
 
 
 def test_programs_differ() -> None:
@@ -72,6 +81,26 @@ def test_a_difference_is_measured_by_what_rounding_does(
 ) -> None:
     tensors: list[Tensor] = [torch.tensor(values) for values in disturbed]
     assert is_close(torch.tensor(actual), torch.tensor(expected), tensors, tolerances).tolist() == right
+
+
+def test_other_roundings_take_the_other_branch_where_noise_decides() -> None:
+    """Of a sum that is 0 but for rounding, and of its codes, all of which lie at one end of the range."""
+    calls = (
+        Call("F.layer_norm(x0, x0.shape[-1:])", "v0"),
+        Call("cond(v0.sum() > 0, lambda y: y + 9, lambda y: y - 9, (v0,))", "v1"),
+    )
+    for quantized in (False, True):
+        subject = Subject(Program((X,), calls, ("v1",), quantized))
+        means = {round(float(run[0][0].mean())) for run in subject.disturbed}
+        assert means == {9, -9}
+
+
+def test_an_element_that_is_0_only_as_its_parts_were_rounded_gets_either_side_of_0() -> None:
+    """The mean of 1.25, -1.75 and -0.25 is the last of them."""
+    calls = (Call("F.layer_norm(x0, x0.shape[-1:])", "v0"), Call("v0 % 3", "v1"))
+    subject = Subject(Program((Input("x0", (2, 3), "float32", 5),), calls, ("v1",)))
+    assert subject.expected[0][0][0, 2] == 0
+    assert {round(float(run[0][0][0, 2])) for run in subject.disturbed} == {0, 3}
 
 
 def test_an_integer_is_exact_unless_it_hangs_on_rounding() -> None:

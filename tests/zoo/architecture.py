@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
@@ -18,7 +18,7 @@ Example: TypeAlias = tuple[torch.nn.Module, Mapping[str, torch.Tensor]]
 class Architecture:
     """`make` gives the model and its example. `delegates` and `leftovers` are the most that lowering onto the CPU
     backend may leave; `tolerance` is relative to the largest output. `fails` says in words why lowering or
-    running fails today; `quick` ones are part of `make test`."""
+    running fails today; `quick` ones are part of `make test`. `bounds` are for `lower`."""
 
     name: str
     make: Callable[[], Example]
@@ -26,4 +26,5 @@ class Architecture:
     leftovers: int = 0
     tolerance: float = 2e-5  # float32 through some tens of layers, as in `tests/test_models.py`
     fails: str = ""
+    bounds: Mapping[str, int] = field(default_factory=dict)
     quick: bool = False

@@ -57,7 +57,7 @@ def measure(architecture: Architecture) -> Result:
         program = exported(architecture)
         result.exported = True
         start = time.process_time()
-        report = delegraph.lower(program, backends=["cpu"]).report.methods["forward"]
+        report = delegraph.lower(program, backends=["cpu"], bounds=architecture.bounds).report.methods["forward"]
     except Exception as problem:  # whatever a model, torch or lowering raises is what is to be counted
         lines = str(problem).splitlines() or [""]
         where = traceback.extract_tb(problem.__traceback__)[-1]

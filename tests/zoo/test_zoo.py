@@ -45,7 +45,7 @@ def test_lowers_and_equals_eager(architecture: Architecture, device: Device, tmp
         wanted = [leaf.numpy() for leaf in pytree.tree_leaves(model(**inputs)) if isinstance(leaf, torch.Tensor)]
     program = torch.export.export(model, (), dict(inputs))
     for backends in ([], ["cpu"]):
-        lowered = delegraph.lower(program, backends=backends)
+        lowered = delegraph.lower(program, backends=backends, bounds=architecture.bounds)
         memory = lowered.program.memory["forward"]
         assert memory.planned_bytes <= 1.02 * memory.lower_bound, "no plan can be lower than the bound"
         if backends:

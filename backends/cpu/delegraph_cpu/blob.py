@@ -32,6 +32,7 @@ __all__ = [
     "BLOB_VERSION",
     "FORMAT",
     "READABLE_VERSIONS",
+    "SUBMIT",
     "Blob",
     "StateInfo",
     "UnpackedWeight",
@@ -46,6 +47,10 @@ BACKEND_ID: Final = "CpuBackend"
 READABLE_VERSIONS: Final = (1, 2, 3, 4)
 FORMAT: Final = BlobFormat(BACKEND_ID, "delegraph-cpu", READABLE_VERSIONS)
 BLOB_VERSION: Final = FORMAT.version
+
+SUBMIT: Final = "submit"
+"""The compile spec of delegates that are submitted, to run beside other ones."""
+
 ALIGNMENT: Final = FORMAT.alignment
 damaged: Final = FORMAT.damaged
 

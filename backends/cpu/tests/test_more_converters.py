@@ -378,6 +378,17 @@ def test_dynamic_sizes_do_not_cut(name: str) -> None:
         compare([loaded(*map(as_array, args))], function(*args))
 
 
+def test_a_size_is_no_number_when_its_program_is_lowered_once_more() -> None:
+    """A linear layer asks of its weight whether it is packed: an input is none, whatever its sizes are."""
+    exported = torch.export.export(
+        Function(lambda t: F.linear(t, t)), (torch.randn(3, 4),), dynamic_shapes=(({1: N},),)
+    )
+    for _ in range(2):
+        lowered = delegraph.lower(exported, backends=["cpu"])
+    x = torch.randn(3, 7)
+    compare([delegraph.load(bytes(lowered))(as_array(x))], F.linear(x, x))
+
+
 def test_an_output_padding_as_large_as_the_stride_is_left() -> None:
     """onnxruntime holds it for an error; torch allows it below the dilation."""
     program = edge(Function(lambda t: F.conv_transpose2d(t, t[0, :, None, :3, :3], dilation=3, output_padding=2)), (X,))

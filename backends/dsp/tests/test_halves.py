@@ -180,6 +180,13 @@ def test_moves_and_images() -> None:
     )
 
 
+@pytest.mark.parametrize("value", [2, -1.5, 0.5])
+def test_integers_and_booleans_are_padded_with_their_number(value: float) -> None:
+    integers = torch.arange(-3, 3).reshape(2, 3)
+    inputs = [*(integers.to(dtype) for dtype in (torch.int8, torch.int16, torch.int32, torch.int64)), integers > 0]
+    check(*((lambda a: F.pad(a, (1, 2), value=value), [x]) for x in inputs))
+
+
 def test_float32_is_computed_as_float16_where_the_user_asked_for_it() -> None:
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.LayerNorm(32))

@@ -86,6 +86,8 @@ LEFT: list[tuple[Callable[..., Any], list[torch.Tensor], str, str]] = [
         "its mean or deviation is read",
     ),
     (F.embedding, [torch.arange(2), HALF > 0], "embedding", "its table is bool"),
+    (lambda x: torch.cat([x, x > 0]), [torch.arange(5)], "cat", "joins int64 and bool"),
+    (lambda x: torch.cat([x > 0, x]), [HALF], "cat", "joins bool and float16"),
 ]  # fmt: skip
 
 

@@ -32,7 +32,8 @@ class OpenVinoOptions(DelegateOptions):
     int8_products: whether values may be rounded to 8 bits, by groups of 32, where they are multiplied with weights that
         alone are quantized: faster, and a little less exact. CPU only; OpenVINO calls it dynamic quantization.
     profiling: whether an event tracer is told of each node that OpenVINO runs, with its time; slower. At load only.
-    cache: a folder in which compiled models are kept for later loads; empty: nowhere. At load only.
+    cache: deprecated, a folder in which compiled models are kept; `delegraph.load(…, cache=…)` is for all backends. At
+        load only.
     """
 
     backend_id: ClassVar[str] = BACKEND_ID
@@ -85,6 +86,4 @@ class OpenVinoOptions(DelegateOptions):
             properties["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = "32" if self.int8_products or int8_products else "0"
         if self.profiling:
             properties["PERF_COUNT"] = "YES"
-        if self.cache:
-            properties["CACHE_DIR"] = self.cache
         return properties

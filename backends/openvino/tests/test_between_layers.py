@@ -116,6 +116,12 @@ def test_pooling_and_padding_of_rounded_values(name: str, zero: int) -> None:
     check_between(POOLING[name], zero)
 
 
+@pytest.mark.parametrize("zero", ZEROS)
+def test_zeros_around_a_single_rounded_element(zero: int) -> None:
+    torch.manual_seed(0)
+    check(lambda x: F.pad(rounded(x.mean(-1, True), 0.031, zero), (1, 1)), torch.randn(2, 3), rtol=0, atol=1e-5)
+
+
 BOUNDS: Final[dict[str, Function]] = {
     "clamp": lambda x: x.clamp(-0.513, 0.517),
     "clamp, below": lambda x: x.clamp(min=-0.513),

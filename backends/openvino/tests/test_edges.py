@@ -288,6 +288,16 @@ def test_magnitudes_of_what_is_known_when_it_is_compiled() -> None:
     compare(program(x[:2].numpy()), torch.tensor([2, 1, 0, 1, 2]))
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_magnitudes_of_what_is_joined_and_read_as_it_is(parts: int) -> None:
+    def function(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        joined = torch.cat([a, b])
+        whole = joined if parts == 1 else torch.cat([b, joined])
+        return joined, whole, whole.abs(), whole * 2, torch.stack([a, a]).abs()
+
+    check(function, torch.tensor([-1.0, 2, -0.0, float("nan")]), torch.tensor([-5.0, 0.0, -float("inf")]))
+
+
 def test_magnitudes_of_a_constant_that_lies_outside_the_graph() -> None:
     """Constants of more than 256 bytes are inputs of the graph until it is loaded."""
     x = torch.complex(torch.arange(40.0), torch.ones(40))

@@ -113,6 +113,8 @@ class ExecutorchBackendConfig:
     `enable_non_cpu_memory_planning` puts copies around delegates that are for a device and plans that device's memory
     by itself; `propagate_device_config`, for all methods or by method name, says which copies are left out. Without it
     everything lies in the CPU's memory.
+    `overlap_delegates` plans memory so that independent delegates can be at work together, where their backends submit
+    them (`BackendDetails.submits`); it may take more of it (`MemoryReport.overlap_bytes`).
     """
 
     passes: Passes = ()
@@ -137,6 +139,7 @@ class ExecutorchBackendConfig:
     check_kernels: bool = True
     propagate_device_config: PropagateDeviceConfig | Mapping[str, PropagateDeviceConfig] = PropagateDeviceConfig()
     enable_non_cpu_memory_planning: bool = True
+    overlap_delegates: bool = True
 
     def memory_planning(self, method: str) -> MemoryPlanningPass:
         """How the memory of `method` is planned."""

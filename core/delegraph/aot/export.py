@@ -21,7 +21,9 @@ from delegraph.aot.export_checks import (
 )
 from delegraph.aot.export_dims import Examples, dim_names, free_examples
 from delegraph.aot.export_errors import quiet_torch, user_line, why_export_failed
-from delegraph.aot.graph.lifted import with_own_tensors
+from delegraph.aot.export_state import Assignment, kept_state
+from delegraph.aot.graph.lifted import with_own_tensors, without_unread
+from delegraph.aot.second_call import check_second_call
 from delegraph.errors import LoweringError
 
 __all__ = ["DIM_NAMES", "DynamicShapes", "ExportRequest", "Model", "export_method", "export_requests", "only_program"]
@@ -120,22 +122,35 @@ def export_method(method: str, request: ExportRequest) -> ExportedProgram:
     model, shapes = request.model, request.dynamic_shapes
     examples = free_examples(model, Examples(request.args or (), dict(request.kwargs or {})), shapes)
     try:
-        with quiet_torch():
-            program = torch.export.export(
-                model,
-                examples.args,
-                dict(examples.kwargs),
-                dynamic_shapes=dict(shapes) if isinstance(shapes, Mapping) else shapes,
-            )
+        program, assigned = _traced(model, examples, shapes)
     except Exception as cause:  # torch.export raises whatever tracing the user's code raises
         why = why_export_failed(model, examples.args, examples.kwargs, cause)
         if examples.resized:
             places = ", ".join(examples.resized)
             why += f"\n  an example of size 1 on a dynamic dim was made longer for exporting: {places}"
         raise LoweringError(f"torch.export of method {method!r} failed: {why}", location=user_line(cause)) from cause
-    program = with_own_tensors(program, model)
+    if assigned:
+        check_second_call(method, model, examples, program, assigned, lambda later: _traced(later, examples, shapes)[0])
     _name_dims(program, pytree.tree_leaves((examples.args, examples.kwargs)), dim_names(model, examples, shapes))
     return program
+
+
+def _traced(
+    model: torch.nn.Module, examples: Examples, shapes: DynamicShapes
+) -> tuple[ExportedProgram, Sequence[Assignment]]:
+    """The program, and what `forward` assigns that it does not keep.
+
+    torch.export's strict mode is no second way: it knows no more of a model's tensors, and forgets what is assigned to
+    buffers too (torch 2.13).
+    """
+    with quiet_torch(), kept_state(model) as state:
+        program = torch.export.export(
+            model,
+            examples.args,
+            dict(examples.kwargs),
+            dynamic_shapes=dict(shapes) if isinstance(shapes, Mapping) else shapes,
+        )
+    return with_own_tensors(without_unread(program), model), state.assigned
 
 
 def _name_dims(program: ExportedProgram, examples: Sequence[object], names: Mapping[int, dict[int, str]]) -> None:

@@ -25,6 +25,7 @@ from delegraph.aot.etrecord.record import ETRecord
 from delegraph.aot.export import DynamicShapes, Model, export_requests, only_program
 from delegraph.aot.export_checks import check_names
 from delegraph.aot.graph.edit import copy_program
+from delegraph.aot.graph.stated_bounds import bounded
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.progress import shown_progress
 from delegraph.aot.quantize.request import CalibrationData, Quantizers, quantization_by_method
@@ -147,14 +148,15 @@ def to_edge(
     compile_config: EdgeCompileConfig | None = None,
     generate_etrecord: bool = False,
     *,
+    bounds: Mapping[str, int] | None = None,
     plugins: PluginRegistry | None = None,
 ) -> EdgeProgramManager:
     """Bring exported programs to the edge dialect, everything decomposed to core ATen.
 
     `constant_methods` become methods that return a constant. With `generate_etrecord` what `to_executorch` gives
-    has an ETRecord (`get_etrecord`). Raises `VerificationError` and `LoweringError`.
+    has an ETRecord (`get_etrecord`). `bounds` are as for `lower`. Raises `VerificationError` and `LoweringError`.
     """
-    lowering = _lowering(programs, constant_methods, compile_config, plugins)
+    lowering = _lowering(programs, constant_methods, compile_config, plugins, bounds)
     edge = pipeline.run(lowering, pipeline.EDGE)
     return EdgeProgramManager._of(_recording(lowering, edge) if generate_etrecord else edge)
 
@@ -168,13 +170,14 @@ def to_edge_transform_and_lower(
     compile_config: EdgeCompileConfig | None = None,
     generate_etrecord: bool = False,
     *,
+    bounds: Mapping[str, int] | None = None,
     plugins: PluginRegistry | None = None,
 ) -> EdgeProgramManager:
     """Like `to_edge`, then passes, then delegation; operators that a partitioner asks for stay whole for it.
 
     A kept operator that nobody took is decomposed afterwards. Raises as `to_edge` and `EdgeProgramManager.to_backend`.
     """
-    lowering = _lowering(programs, constant_methods, compile_config, plugins)
+    lowering = _lowering(programs, constant_methods, compile_config, plugins, bounds)
     named = partitioners_by_method("partitioner", partitioner, lowering.methods, lowering.plugins)
     transforms = passes_by_method("transform_passes", transform_passes, lowering.methods, lowering.plugins)
     asked = replace(lowering, transforms=transforms, partitioners=named)
@@ -205,6 +208,7 @@ def _lowering(
     constant_methods: Mapping[str, object] | None,
     compile_config: EdgeCompileConfig | None,
     plugins: PluginRegistry | None,
+    bounds: Mapping[str, int] | None = None,
 ) -> Lowering:
     by_method = dict(programs) if isinstance(programs, Mapping) else {"forward": programs}
     check_names(by_method)
@@ -215,7 +219,7 @@ def _lowering(
     config = LoweringConfig(edge=compile_config or EdgeCompileConfig(), constant_methods=constant_methods or {})
     plugins = plugins or default_registry()
     rules = added_rules(config.edge.dialect_rules, plugins)
-    return Lowering(plugins, config, tuple(by_method), programs=by_method, rules=rules)
+    return Lowering(plugins, config, tuple(by_method), programs=bounded(by_method, bounds), rules=rules)
 
 
 def _result(lowering: Lowering) -> ExecutorchProgramManager:

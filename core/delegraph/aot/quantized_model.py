@@ -94,6 +94,7 @@ def quantize(
     keep_float: int = 0,
     min_sqnr: float | None = None,
     dynamic_shapes: DynamicShapes = None,
+    bounds: Mapping[str, int] | None = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
     progress: bool | StageWatcher = False,
@@ -121,6 +122,7 @@ def quantize(
     keep_float: how many layers stay float: those that lose most, as measured on the first batch.
     min_sqnr: in dB; layers that by themselves fall below it on the first batch stay float, too.
     dynamic_shapes: which dims vary, as for `lower`.
+    bounds: the largest sizes, where they depend on values, by line of code, as for `lower`.
     plugins: the plug-ins to use instead of the installed ones.
     prefer: which distribution is meant where two offer one name, as for `lower`.
     progress: show a progress bar on standard error, or tell a watcher of each stage.
@@ -151,7 +153,7 @@ def quantize(
             rules, by_method, calibration_data, methods, plugins, keep_float=keep_float, min_sqnr=min_sqnr
         )
         check_rules(rules, models)
-    lowering = Lowering(plugins, LoweringConfig(), tuple(requests), requests=requests, quantization=asked)
+    lowering = Lowering(plugins, LoweringConfig(), tuple(requests), requests, bounds or {}, quantization=asked)
     stages = [pipeline.EXPORT, pipeline.QUANTIZE]
     with shown_progress(progress, stages) as watchers:
         done = pipeline.run(lowering, stages, watchers)
@@ -190,6 +192,7 @@ def prepare_qat(
     recipe: RecipeOrRules = "int8",
     backends: Iterable[Backend] | None = None,
     dynamic_shapes: DynamicShapes = None,
+    bounds: Mapping[str, int] | None = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
 ) -> GraphModule:
@@ -209,7 +212,7 @@ def prepare_qat(
     by_method = checked_backends(backends, list(requests), plugins)
     rules = rules_from(recipe)
     check_rules(rules, [requests["forward"].model])
-    return prepared_for_training(requests["forward"], rules, by_method["forward"], plugins)
+    return prepared_for_training(requests["forward"], bounds, rules, by_method["forward"], plugins)
 
 
 def convert_qat(prepared: GraphModule) -> QuantizedModel:

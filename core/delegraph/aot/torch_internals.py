@@ -32,6 +32,10 @@ from torch._export.utils import _special_op_to_preserve_cia as preserve_composit
 # A program with another graph is checked by torch. When it goes: by our own `edge/dialects.py` alone.
 from torch._export.verifier import Verifier
 
+# Who notes for torch.export what is assigned to buffers, which it does with some of them: `export_state.py` writes them
+# itself. When they go: torch.export writes them twice, which is as right but for buffers that swap their places.
+from torch._functorch._aot_autograd.utils import register_buffer_assignment_hook
+
 # A call that writes, as `run_decompositions` makes it of views, and as it stands in our graphs. When they go:
 # `functional/auto_functionalized.py` reads the new form; the other becomes a higher-order operator of our own.
 from torch._higher_order_ops.auto_functionalize import (
@@ -64,6 +68,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 
 # Arguments in the order of an `in_spec`. When it goes: `torch.utils._pytree` on the dumped spec.
 from torch.fx._pytree import tree_flatten_spec
+from torch.nn.modules.module import _global_buffer_registration_hooks as buffer_registration_hooks
 
 # Whether a weight is one of torchao's. When it goes: whether it has `__tensor_flatten__`.
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -99,6 +104,7 @@ __all__ = [
     "auto_functionalized",
     "auto_functionalized_v2",
     "bound_sympy",
+    "buffer_registration_hooks",
     "can_auto_functionalize",
     "common_getitem_elimination",
     "dispatch_has_kernel",
@@ -107,6 +113,7 @@ __all__ = [
     "executorch_call_delegate",
     "get_decompositions",
     "get_mutable_args",
+    "get_tensor_data",
     "index_add",
     "index_copy",
     "is_contiguous_for_memory_format_or_false",
@@ -118,8 +125,10 @@ __all__ = [
     "parse_schema",
     "preserve_composite",
     "read_view_information_from_args",
+    "register_buffer_assignment_hook",
     "serialize",
     "set_mkldnn_enabled",
+    "set_tensor_data",
     "suggest_memory_format",
     "sympy_functions",
     "sympy_interp",
@@ -146,3 +155,7 @@ dispatch_mode = torch._C._get_dispatch_mode
 # An LSTM is traced into what every device has. When they go: `torch.backends.mkldnn.flags`.
 mkldnn_enabled = torch._C._get_mkldnn_enabled
 set_mkldnn_enabled = torch._C._set_mkldnn_enabled
+
+# How a mode is told that `tensor.data` is read or set. When they go: `.data` is refused, as torch.export does it.
+get_tensor_data = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+set_tensor_data = torch.Tensor.data.__set__  # type: ignore[attr-defined]

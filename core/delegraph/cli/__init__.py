@@ -30,6 +30,7 @@ _COMMANDS: Final = (
     "sign",
     "select",
     "codegen",
+    "cache",
     "plugins",
     "new",
 )

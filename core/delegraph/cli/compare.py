@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from delegraph.cli import backend_options, numbers
+from delegraph.cli import backend_options, bounds, numbers
 
 if TYPE_CHECKING:
     from delegraph.comparison.result import Comparison
@@ -62,6 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="leave a candidate out whose process takes longer, to load and to run (default: 600)",
     )
     backend_options.add_argument(parser)
+    bounds.add_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -99,6 +100,7 @@ def _compare(args: argparse.Namespace, progress: Callable[[str], object]) -> Com
         recipes=args.recipe or ["float"],
         calibration_data=batches_from(args.data, models),
         dynamic_shapes=field_by_method(models, "dynamic_shapes"),
+        bounds=dict(args.bounds),
         backend_options=backend_options.parsed(args.backend_options),
         rounds=args.rounds,
         seconds=args.seconds,

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from delegraph.cli import backend_options, numbers
+from delegraph.cli import backend_options, bounds, numbers
 
 if TYPE_CHECKING:
     from delegraph.debugging.result import Debugged
@@ -53,6 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="a trial that takes longer is a fault (default: 120)",
     )
     backend_options.add_argument(parser)
+    bounds.add_argument(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -78,6 +79,7 @@ def _debug(args: argparse.Namespace) -> Debugged:
             field_by_method(models, "kwargs"),
             backends=parse_plugins(args.backends),
             dynamic_shapes=field_by_method(models, "dynamic_shapes"),
+            bounds=dict(args.bounds),
             backend_options=backend_options.parsed(args.backend_options),
             folder=args.out,
             tolerance=args.tolerance,

@@ -1,4 +1,5 @@
-"""`delegraph inspect m.pte`: what a program takes, gives, calls and needs, whoever wrote it. Runs nothing of it.
+"""`delegraph inspect m.pte`: what a program takes, gives, calls and needs, whoever wrote it. Runs nothing of it, and
+loads it only for `--schedule`.
 
 Of a `.ptd` it tells the weights (`weights.py`).
 """
@@ -36,6 +37,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--memory", action="store_true", help="show which tensor lies where in planned memory, and from when to when"
     )
+    parser.add_argument(
+        "--schedule",
+        action="store_true",
+        help="load the program, and show the order in which it runs here, and which delegates are at work together",
+    )
     parser.add_argument("-o", "--output", metavar="plan.svg", help="with --memory: draw it into this file")
     parser.add_argument(
         "--delegates",
@@ -58,18 +64,28 @@ def run(args: argparse.Namespace) -> int:
         raise argparse.ArgumentError(None, "-o plan.svg goes with --memory, and --memory does not go with --text")
     if args.delegates is not None and (args.memory or args.text):
         raise argparse.ArgumentError(None, "--delegates does not go with --memory or --text")
-    if args.data and args.delegates is None:
-        raise argparse.ArgumentError(None, "--data goes with --delegates: the weights of their files")
+    if args.schedule and (args.memory or args.text or args.delegates is not None):
+        raise argparse.ArgumentError(None, "--schedule does not go with --memory, --text or --delegates")
+    if args.data and args.delegates is None and not args.schedule:
+        raise argparse.ArgumentError(None, "--data goes with --delegates and --schedule: the weights of the program")
     if is_weights(args.program):
         if args.memory:
             raise argparse.ArgumentError(None, f"--memory has no use with {args.program}: nothing is planned in it")
         if args.delegates is not None:
             raise argparse.ArgumentError(None, f"--delegates has no use with {args.program}: it has none")
+        if args.schedule:
+            raise argparse.ArgumentError(None, f"--schedule has no use with {args.program}: it has no instructions")
         if args.text:
             raise argparse.ArgumentError(None, f"--text has no use with {args.program}: it has no instructions")
         print_weights(args.program, args.json)
         return 0
     bundled = _bundled(args.program)
+    if args.schedule:
+        from delegraph.cli.schedule import show_schedule
+
+        program_file = args.program if bundled is None else bytes(bundled.buffer)
+        show_schedule(program_file, args.data or (), kernel_order.kernel_order(args.kernels), args.json)
+        return 0
     source = open_data_loader(args.program if bundled is None else bundled.buffer)
     program = deserialize_program(source)
     if args.text:

@@ -8,6 +8,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from delegraph.cli import bounds
+
 if TYPE_CHECKING:
     from delegraph.aot.lower import Lowered
     from delegraph.cli.factory import ModelToLower
@@ -63,6 +65,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help="do not ask for kernels here: lower for a device that has more kernel libraries",
     )
+    bounds.add_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
 
@@ -112,6 +115,7 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
         field_by_method(models, "kwargs"),
         dynamic_shapes=field_by_method(models, "dynamic_shapes"),
         backends=parse_plugins(args.backends),
+        bounds=dict(args.bounds),
         config=config,
         memory=args.memory,
         progress=progress,

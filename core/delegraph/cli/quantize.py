@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from delegraph.cli import numbers
+from delegraph.cli import bounds, numbers
 
 if TYPE_CHECKING:
     from delegraph.aot.quantized_model import QuantizedModel
@@ -56,6 +56,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--min-sqnr", type=numbers.decibels, metavar="DB", help="leave layers that by themselves fall below this"
     )
     parser.add_argument("--report", metavar="r.svg|r.json", help="write the report, drawn or as JSON")
+    bounds.add_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
 
@@ -113,6 +114,7 @@ def _quantize(args: argparse.Namespace, backends: Sequence[PluginSpec], progress
         keep_float=args.keep_float,
         min_sqnr=args.min_sqnr,
         dynamic_shapes=field_by_method(models, "dynamic_shapes"),
+        bounds=dict(args.bounds),
         progress=progress,
     )
 

@@ -19,7 +19,7 @@ from delegraph.cli import backend_options, data_files, integrity, kernel_order, 
 if TYPE_CHECKING:
     from delegraph.cli.timing import Timing
     from delegraph.devtools.profile import ProfileRow
-    from delegraph.runtime.execution.limits import Limits
+    from delegraph.program.limits import Limits
     from delegraph.runtime.isolation.module import IsolatedMethod
     from delegraph.runtime.program import Program
     from delegraph.runtime.resolution.backend_options import BackendOptions
@@ -70,6 +70,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=numbers.seconds,
         metavar="SECONDS",
         help="end an execution that takes longer (default: an hour)",
+    )
+    parser.add_argument(
+        "--cache",
+        metavar="DIR",
+        help="keep what backends compile at load in this folder, for the next load (default: DELEGRAPH_CACHE, or none)",
     )
     kernel_order.add_argument(parser)
     backend_options.add_argument(parser)
@@ -168,7 +173,7 @@ class _Measured:
 
 def limits(args: argparse.Namespace) -> Limits:
     """The limits of each execution."""
-    from delegraph.runtime.execution.limits import DEFAULT_LIMITS, Limits
+    from delegraph.program.limits import DEFAULT_LIMITS, Limits
 
     return DEFAULT_LIMITS if args.timeout is None else Limits(seconds=args.timeout)
 
@@ -178,7 +183,10 @@ def _open(args: argparse.Namespace) -> Program:
     from delegraph.runtime.resolution.environment import Environment
 
     environment = Environment(
-        kernels=kernel_order.kernel_order(args.kernels), limits=limits(args), check=args.check or None
+        kernels=kernel_order.kernel_order(args.kernels),
+        limits=limits(args),
+        check=args.check or None,
+        cache=args.cache,
     )
     return Program.load(
         args.program,
@@ -205,6 +213,7 @@ def _isolated(args: argparse.Namespace, name: str, options: BackendOptions | Non
         kernels=kernel_order.kernel_order(args.kernels),
         backend_options=options,
         check=args.check or None,
+        cache=args.cache,
     )
     if module.lacking:
         print(f"warning: the program's process may open files and sockets: {module.lacking}", file=sys.stderr)

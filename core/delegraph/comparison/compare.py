@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from delegraph.aot.authoring import as_array
 from delegraph.aot.export import Model, export_method, export_requests
+from delegraph.aot.graph.stated_bounds import bounded
 from delegraph.aot.lower import Lowered
 from delegraph.aot.quantize.measurement.measure import sqnr
 from delegraph.aot.quantize.recipes import RecipeOrRules
@@ -42,6 +43,7 @@ def compare(
     recipes: Sequence[RecipeOrRules] = ("float",),
     calibration_data: CalibrationData | None = None,
     dynamic_shapes: Any = None,
+    bounds: Mapping[str, int] | None = None,
     backend_options: Mapping[str, Mapping[str, bool | int | str]] | None = None,
     rounds: int = 5,
     seconds: float = 0.5,
@@ -62,6 +64,7 @@ def compare(
     recipes: as for `quantize`; `"float"` is the model as it is.
     calibration_data: what static recipes need, as for `quantize`.
     dynamic_shapes: which dims vary, as for `lower`.
+    bounds: the largest sizes, where they depend on values, by line of code, as for `lower`.
     backend_options: at load, as for `load`; a candidate gets those of its own backends.
     rounds: how many turns each candidate gets.
     seconds: about how long a turn takes.
@@ -84,7 +87,7 @@ def compare(
     _check_options(backend_options or {}, chosen)
     requests = export_requests(model, args, kwargs, dynamic_shapes)
     started(f"exporting {', '.join(requests)}")
-    programs = {method: export_method(method, request) for method, request in requests.items()}
+    programs = bounded({method: export_method(method, request) for method, request in requests.items()}, bounds)
     inputs = {
         method: [storable(as_array(tensor.detach().cpu())) for tensor in inputs_of(program)]
         for method, program in programs.items()

@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from delegraph.aot.arguments import read_plugins
 from delegraph.aot.delegation.backends import named_partitioners
 from delegraph.aot.export import ExportRequest, Model, export_method, export_requests
+from delegraph.aot.graph.stated_bounds import bounded
 from delegraph.debugging.judge import Judge, named
 from delegraph.debugging.result import Debugged, Fault
 from delegraph.debugging.script import write_repro
@@ -35,6 +36,7 @@ def debug(
     *,
     backends: Sequence[PluginName],
     dynamic_shapes: Any = None,
+    bounds: Mapping[str, int] | None = None,
     backend_options: Mapping[str, Mapping[str, bool | int | str]] | None = None,
     folder: str | os.PathLike[str] | None = None,
     tolerance: float | None = None,
@@ -51,6 +53,7 @@ def debug(
     kwargs: example arguments by name.
     backends: names of installed ones, in order of priority.
     dynamic_shapes: which dims vary, as for `lower`.
+    bounds: the largest sizes, where they depend on values, by line of code, as for `lower`.
     backend_options: at load, as for `load`.
     folder: where to write, for each fault, a folder with a script that shows it; None: nowhere.
     tolerance: how far a result may be off, as a share of its largest value: by default 1e-4 for float32, 1e-2 for
@@ -73,9 +76,11 @@ def debug(
     faults: list[Fault] = []
     partitions: dict[str, list[tuple[str, int]]] = {}
     with Judge(backend_options, timeout=timeout) as judge:
+        programs = {}
         for method, request in requests.items():
             started(f"{method}: exporting")
-            program = _with_inputs(export_method(method, request), request)
+            programs[method] = _with_inputs(export_method(method, request), request)
+        for method, program in bounded(programs, bounds).items():
             judge.tolerance = _QUANTIZED if tolerance is None and _is_quantized(program) else tolerance
             search = Search(method, program, chosen, judge, started)
             partitions[method] = [(named(own), len(calls)) for own, calls in search.partitions]

@@ -23,9 +23,12 @@ public methods that a class defines, with their parameters, and the attributes t
 otherwise, and have more where they have defaults.
 
     backend.py           one blob's life: is_available, check, init, execute, destroy; what these are handed
+    compilation_cache.py  what backends compile at load, kept for the next one
+    host.py              this machine, as code compiled for it depends on it
     forks.py             engines that a forked process cannot use
     places.py            inputs that hold places of a tensor, and which of them it has not
     delegate_checks.py   what the runtime half of every backend asks of blobs and calls
+    submission.py        a delegate's run that goes on beside the host's
     device.py            memory of a device, and tensors in it
     stamp.py             who made a blob
     blob.py              a blob's bytes: a header, named sections and their digests
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
         Verdict,
     )
     from delegraph.interfaces.blob import BlobFormat, BlobTensor, UnpackedBlob
+    from delegraph.interfaces.compilation_cache import BackendCache, CacheChoice, CacheEntry, CompilationCache
     from delegraph.interfaces.conformance_kit import ConformanceKit
     from delegraph.interfaces.data_loader import DataLoader, DataLoaderFactory
     from delegraph.interfaces.delegate_checks import (
@@ -112,6 +116,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
     from delegraph.interfaces.records import Size, read_record
     from delegraph.interfaces.stamp import BlobStamp, read_stamp
+    from delegraph.interfaces.submission import CallQueue, Event
     from delegraph.interfaces.tool import WRAPPABLE, ToolHooks
     from delegraph.program.devices import Device
     from delegraph.program.schema import Buffer
@@ -121,6 +126,7 @@ __all__ = [
     "WRAPPABLE",
     "Argument",
     "Availability",
+    "BackendCache",
     "BackendDetails",
     "BackendExecutionContext",
     "BackendInitContext",
@@ -131,7 +137,11 @@ __all__ = [
     "BlobTensor",
     "BoundCall",
     "Buffer",
+    "CacheChoice",
+    "CacheEntry",
+    "CallQueue",
     "Compatibility",
+    "CompilationCache",
     "CompileSpec",
     "ConformanceKit",
     "DataLoader",
@@ -144,6 +154,7 @@ __all__ = [
     "DeviceTensor",
     "DialectRule",
     "DialectRuleFactory",
+    "Event",
     "EventTracer",
     "ExportedProgramPassBase",
     "ExportedProgramPassResult",
@@ -212,6 +223,7 @@ __getattr__, __dir__ = lazy_names(
             "Verdict",
         ),
         "delegraph.interfaces.blob": ("BlobFormat", "BlobTensor", "UnpackedBlob"),
+        "delegraph.interfaces.compilation_cache": ("BackendCache", "CacheChoice", "CacheEntry", "CompilationCache"),
         "delegraph.interfaces.conformance_kit": ("ConformanceKit",),
         "delegraph.interfaces.data_loader": ("DataLoader", "DataLoaderFactory"),
         "delegraph.interfaces.delegate_checks": (
@@ -260,6 +272,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.interfaces.quantizer": ("Quantizer", "QuantizerFactory"),
         "delegraph.interfaces.records": ("Size", "read_record"),
         "delegraph.interfaces.stamp": ("BlobStamp", "read_stamp"),
+        "delegraph.interfaces.submission": ("CallQueue", "Event"),
         "delegraph.interfaces.tool": ("WRAPPABLE", "ToolHooks"),
         "delegraph.program.devices": ("Device",),
         "delegraph.program.schema": ("Buffer",),

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from delegraph.errors import cause_of
+from delegraph.interfaces.compilation_cache import NO_CACHE, BackendCache
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.program.schema import Buffer, CompileSpec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from delegraph.interfaces.device import DeviceAllocator, DeviceTensor
+    from delegraph.interfaces.submission import Event
     from delegraph.program.devices import Device
 
 __all__ = [
@@ -151,6 +153,7 @@ class BackendInitContext:
     `tag_mutated_buffer`): an array that holds `initial` at first, to be read and written by each `execute`. Whoever has
     a buffer of that name in the same session gets the same array, if the program's methods share their state, and the
     caller can read, reset, save and fork it; state that a delegate keeps elsewhere is its own alone.
+    `cache` keeps what is compiled or packed at load for the next load, if the user asked for that (since API 1.1).
     """
 
     method_name: str
@@ -159,6 +162,7 @@ class BackendInitContext:
     event_tracer: EventTracer | None = None
     platform: Platform = DEFAULT_PLATFORM
     mutable_buffer: Callable[[str, NDArray[Any]], NDArray[Any]] = _own_copy
+    cache: BackendCache = NO_CACHE
 
 
 class BackendExecutionContext(Protocol):
@@ -257,6 +261,29 @@ class BackendInterface(ABC):
         all of them already in it, or None to be called through `execute`. Where shapes change it is called after a run
         whose shapes were those of the run before, once for these shapes; the places stay. Nothing is put around the
         call: a division by zero is silent in `execute`, as in kernels, and here only under `np.errstate`."""
+        return None
+
+    def submits(self, handle: Handle) -> bool:
+        """Whether `submit` is called in place of `execute` where other work can go on meanwhile. Asked once, after
+        `init`; its other half answers the same for the blob (`BackendDetails.submits`), so that memory is planned for
+        it."""
+        return False
+
+    def submit(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> Event:
+        """Begin a run, as `execute` with the same arguments, and return before its end; the event's `wait` ends it.
+
+            return self.queue.submit(partial(self.execute, context, handle, args))
+
+        Until then nobody else writes `args`, looks at the outputs among them, or begins another run of `handle`; runs
+        of other handles may begin, and the host computes. Memory of `context.allocate_temp` is gone when this returns.
+        `cancel` may come at any time: `wait` then raises soon.
+        """
+        raise NotImplementedError
+
+    def bind_submit(
+        self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]
+    ) -> Callable[[], Event] | None:
+        """`submit` with all arguments in it, as `bind` is `execute`; None to be called through `submit`."""
         return None
 
     def device_allocator(self, device: Device) -> DeviceAllocator | None:

@@ -185,6 +185,12 @@ class BackendDetails(ABC):
         """
 
     @classmethod
+    def submits(cls, compile_specs: Sequence[CompileSpec]) -> bool:
+        """Whether delegates with these specs are submitted at run time (`BackendInterface.submits`): then the memory of
+        independent ones is planned so that they run beside each other."""
+        return False
+
+    @classmethod
     def preprocess_multimethod(
         cls,
         edge_programs: dict[str, list[ExportedProgram]],

@@ -15,6 +15,7 @@ WRAPPABLE: Final[Mapping[str, type]] = {
     "preprocess_multimethod": BackendDetails,
     "init": BackendInterface,
     "execute": BackendInterface,
+    "submit": BackendInterface,
     "destroy": BackendInterface,
 }
 """The hooks that a tool may surround, and the class that defines the meaning and parameters of each."""

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from delegraph.interfaces.data_loader import DataLoader
     from delegraph.interfaces.kernel import Kernel, KernelContext, KernelLibrary
     from delegraph.interfaces.platform import LogLevel, Platform
+    from delegraph.program.limits import Limits
+    from delegraph.program.steps import StepKind
+    from delegraph.runtime.binding.schedule import ScheduledStep
     from delegraph.runtime.data_loader import (
         BufferDataLoader,
         FileDataLoader,
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
         UrlDataLoader,
     )
     from delegraph.runtime.execution.etdump import make_etdump
-    from delegraph.runtime.execution.limits import Limits
     from delegraph.runtime.execution.tracing import DebugLevel, EventTracer, ProfileEvent
     from delegraph.runtime.isolation.module import IsolatedMethod, IsolatedModule, IsolatedState
     from delegraph.runtime.method import Method
@@ -78,8 +80,10 @@ __all__ = [
     "ProfileEvent",
     "Program",
     "Runtime",
+    "ScheduledStep",
     "SharedState",
     "State",
+    "StepKind",
     "TensorInfo",
     "UrlDataLoader",
     "Verdict",
@@ -104,9 +108,11 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.interfaces.data_loader": ("DataLoader",),
         "delegraph.interfaces.kernel": ("Kernel", "KernelContext", "KernelLibrary"),
         "delegraph.interfaces.platform": ("LogLevel", "Platform"),
+        "delegraph.program.limits": ("Limits",),
+        "delegraph.program.steps": ("StepKind",),
+        "delegraph.runtime.binding.schedule": ("ScheduledStep",),
         "delegraph.runtime.data_loader": ("BufferDataLoader", "FileDataLoader", "MmapDataLoader", "UrlDataLoader"),
         "delegraph.runtime.execution.etdump": ("make_etdump",),
-        "delegraph.runtime.execution.limits": ("Limits",),
         "delegraph.runtime.execution.tracing": ("DebugLevel", "EventTracer", "ProfileEvent"),
         "delegraph.runtime.isolation.module": ("IsolatedMethod", "IsolatedModule", "IsolatedState"),
         "delegraph.runtime.method": ("Method",),

@@ -7,23 +7,26 @@ A failure on the way destroys the delegates that were initialised before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from delegraph.errors import DelegraphError, Internal, cause_of, restated
 from delegraph.interfaces.backend import BackendInitContext
+from delegraph.interfaces.compilation_cache import BackendCache, CompilationCache
 from delegraph.interfaces.kernel import Kernel
 from delegraph.interfaces.options import Options
 from delegraph.program.kernel_calls import Need
+from delegraph.program.limits import Limits
 from delegraph.program.schema import ExecutionPlan
 from delegraph.runtime.binding.bound_method import Execute, around_calls, bind_method
 from delegraph.runtime.binding.checking import is_asked_for
 from delegraph.runtime.binding.instructions import Binder, replaced_values, resolve_kernels
+from delegraph.runtime.binding.schedule import IN_ORDER, Schedule, make_schedule
 from delegraph.runtime.calls.method_inputs import MethodInputs
 from delegraph.runtime.calls.outputs import Outputs
 from delegraph.runtime.execution.exclusive import Exclusive
-from delegraph.runtime.execution.limits import Limits
+from delegraph.runtime.execution.in_flight import InFlight
 from delegraph.runtime.execution.stop import Runs
 from delegraph.runtime.execution.tracing import LOAD_METHOD, EventTracer
 from delegraph.runtime.lacking import lacking
@@ -37,7 +40,7 @@ from delegraph.runtime.values.borrowing import Borrowing, Lent, Uses, find_lent
 from delegraph.runtime.values.device_memory import planned_buffers
 from delegraph.runtime.values.memory import CallersBuffers, HierarchicalAllocator, MemoryManager, callers_buffers
 from delegraph.runtime.values.value_parser import TensorSources, parse_values
-from delegraph.runtime.values.values import ValueTable
+from delegraph.runtime.values.values import Array, ValueTable
 from delegraph.runtime.values.writes import unplanned_inputs
 
 __all__ = ["Choices", "LoadedDelegates", "LoadedMethod", "load_plan"]
@@ -71,6 +74,7 @@ class LoadedMethod:
     values: ValueTable
     kernels: Mapping[Need, Kernel]
     delegates: LoadedDelegates
+    schedule: Schedule
     inputs: MethodInputs
     outputs: Outputs
     own_outputs: bool
@@ -93,6 +97,9 @@ class LoadedDelegates:
     event_tracer: EventTracer | None
     buffers: Mapping[str, StateBuffer]
     """The mutable buffers that they asked for, by name."""
+    states: Mapping[int, Collection[str]]
+    """The names of those that each delegate asked for, by its index."""
+    in_flight: InFlight
     destroy: Callable[[], None]
     """Destroys them; called again, it does nothing."""
 
@@ -139,13 +146,25 @@ def _delegates(
     """Those of `plan`, sharing with `like`, if that was loaded with the same options, what no run changes."""
     environment, tracer = program.environment, choices.event_tracer
     options = by_backend_id(choices.backend_options, program.backend_ids, environment.plugin_registry())
+    cache = CompilationCache.of(environment.cache)
     buffers: dict[str, StateBuffer] = {}
-    mutable_buffer = delegates_buffers(plan.name, buffers, choices.shared_state, choices.limits, environment.platform)
+    state_of = delegates_buffers(plan.name, buffers, choices.shared_state, choices.limits, environment.platform)
+    states: dict[int, set[str]] = {}
 
-    def context_for(backend_id: str) -> BackendInitContext:
-        runtime_specs = Options(options.get(backend_id, {}))
+    def context_for(index: int) -> BackendInitContext:
+        def mutable_buffer(name: str, initial: Array) -> Array:
+            states.setdefault(index, set()).add(name)
+            return state_of(name, initial)
+
+        runtime_specs = Options(options.get(plan.delegates[index].id, {}))
         return BackendInitContext(
-            plan.name, program.named_data, runtime_specs, tracer, environment.platform, mutable_buffer
+            plan.name,
+            program.named_data,
+            runtime_specs,
+            tracer,
+            environment.platform,
+            mutable_buffer,
+            BackendCache(plan.delegates[index].id, cache),
         )
 
     # A handle that was made with other options, or reports to another tracer, is not what this caller asked for.
@@ -158,7 +177,8 @@ def _delegates(
         program.release,
         like.all if like is not None and alike else (),
     )
-    return LoadedDelegates(delegates, options, tracer, buffers, destroy)
+    in_flight = InFlight()
+    return LoadedDelegates(delegates, options, tracer, buffers, states, in_flight, in_flight.destroying(destroy))
 
 
 def _bound(
@@ -175,9 +195,11 @@ def _bound(
     values, lent = _values(plan, choices, sources, loaded.all)
     kernels = resolve_kernels(plan, environment.kernel_registry()) if like is None else like.kernels
     context = MethodContext(plan.name, values, memory.temp_allocator, tracer)
-    binder = Binder(plan, values, kernels, loaded.all, context)
-    finish = around_calls(binder, is_asked_for(environment.check), memory.temp_allocator, tracer)
-    execute = bind_method(binder, finish, limits, tracer)
+    check = is_asked_for(environment.check)  # one call at a time is watched
+    schedule = IN_ORDER if check else make_schedule(plan, loaded.all, loaded.states, loaded.in_flight)
+    binder = Binder(plan, values, kernels, loaded.all, context, schedule)
+    finish = around_calls(binder, check, memory.temp_allocator, tracer)
+    execute = bind_method(binder, finish, limits, tracer, loaded.in_flight)
     shared = choices.shared_state
     alone = Exclusive(f"method {plan.name!r}") if shared is None else shared.alone
     buffers = {**loaded.buffers, **buffers_of(plan, values, sources, shared)}
@@ -187,6 +209,7 @@ def _bound(
         values=values,
         kernels=kernels,
         delegates=loaded,
+        schedule=schedule,
         inputs=MethodInputs(plan, values, program.contracts.get(plan.name), lent.inputs, choices.borrowing),
         outputs=Outputs(plan, values, lent.outputs),
         own_outputs=choices.borrowing.outputs == "copy",

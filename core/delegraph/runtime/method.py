@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidHandle, Internal, InvalidState, NotFound, cause_of
+from delegraph.runtime.binding.schedule import ScheduledStep
 from delegraph.runtime.calls.arguments import Arguments
 from delegraph.runtime.calls.targets import TargetCheck, Targets
 from delegraph.runtime.execution.tracing import DebugLevel
@@ -184,6 +185,12 @@ class Method:
     def borrowed_inputs(self) -> tuple[int, ...]:
         """The inputs, by position, that `execute` reads where the caller has them; all others it copies."""
         return self._loaded.inputs.borrowed
+
+    @property
+    def schedule(self) -> list[ScheduledStep]:
+        """The order in which the instructions run, decided when the method was loaded: that of the file, but where
+        delegates are submitted, to be at work beside each other and beside kernels, and waited for later."""
+        return self._loaded.schedule.steps(self._loaded.plan)
 
     @property
     def metadata(self) -> MethodMeta:

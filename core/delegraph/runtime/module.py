@@ -6,6 +6,7 @@ result = model(x, mask=m)          # NumPy arrays in, NumPy arrays out; torch te
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from threading import Lock
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 from delegraph.deprecation import former_parameter
 from delegraph.errors import InvalidArgument, InvalidState
 from delegraph.interfaces.backend import BackendInterface
+from delegraph.interfaces.compilation_cache import CacheChoice
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
+from delegraph.program.limits import Limits
+from delegraph.runtime.calls.pytree import types_by_name
 from delegraph.runtime.data_loader import Source
-from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.tracing import EventTracer
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.integrity import IntegrityMode
@@ -56,6 +59,8 @@ def load(
     check: bool | None = None,
     integrity: IntegrityMode = "lazy",
     trusted_keys: Iterable[Key] | None = None,
+    cache: CacheChoice = None,
+    types: Iterable[type[Any]] = (),
 ) -> IsolatedModule: ...
 @overload
 def load(
@@ -77,7 +82,9 @@ def load(
     check: bool | None = None,
     integrity: IntegrityMode = "lazy",
     trusted_keys: Iterable[Key] | None = None,
+    types: Iterable[type[Any]] = (),
     isolated: Literal[False] = False,
+    cache: CacheChoice = None,
 ) -> Module: ...
 @former_parameter("registry", "plugins", goes="2.0")
 def load(
@@ -99,7 +106,9 @@ def load(
     check: bool | None = None,
     integrity: IntegrityMode = "lazy",
     trusted_keys: Iterable[Key] | None = None,
+    types: Iterable[type[Any]] = (),
     isolated: bool = False,
+    cache: CacheChoice = None,
 ) -> Module | IsolatedModule:
     """Load a `.pte` (a path above 16 MiB is mapped) and its `method`; the others when they are first used.
 
@@ -127,8 +136,13 @@ def load(
         input, raises `Internal` that names it. It costs time; None: as the environment variable DELEGRAPH_CHECK says.
     integrity: `"full"`, `"lazy"` or `"none"`, when the checksums of the files are checked: see `Program.load`.
     trusted_keys: public Ed25519 keys, one of which must have signed each file: see `Program.load`.
+    types: classes of NamedTuples and dataclasses that are to stand in results where the model has them, told by their
+        names; without them these are tuples and dicts, for nothing in a file chooses a class.
     isolated: in a process of its own, which opens no file and no socket once the program is loaded, and whose death is
         an exception here (`IsolatedModule`). Options are names, numbers and truth values then.
+    cache: where backends keep what they compile or pack at load, for the next load on this machine: a folder, a
+        `CompilationCache`, or True, the one below the user's folder of caches. None: as the environment variable
+        DELEGRAPH_CACHE says; if that is not set, loading writes nothing.
 
     Raises `InvalidArgument` for an option that there is not or a backend that the program does not have, and what
     `Program.load` and `Program.load_method` raise.
@@ -144,6 +158,7 @@ def load(
         }
         options |= {"event_tracer": event_tracer, "prefer": prefer, "memory": memory, "check": check}
         options |= {} if platform is DEFAULT_PLATFORM else {"platform": platform}
+        options |= {"cache": os.path.abspath(cache) if isinstance(cache, os.PathLike) else cache}
         return load_isolated(
             cast("Source", path_or_bytes),
             method=method,
@@ -151,9 +166,10 @@ def load(
             limits=limits,
             integrity=integrity,
             trusted_keys=trusted_keys,
+            types=types,
             **{name: value for name, value in options.items() if value is not None},
         )
-    environment = Environment.of(kernels, backends, plugins, prefer, platform, limits, check)
+    environment = Environment.of(kernels, backends, plugins, prefer, platform, limits, check, cache)
     program = Program.load(
         path_or_bytes, data_path=data_path, environment=environment, integrity=integrity, trusted_keys=trusted_keys
     )
@@ -165,6 +181,7 @@ def load(
         backend_options=backend_options,
         borrowing=Borrowing(inputs, outputs),
         memory=memory,
+        types=types,
     )
 
 
@@ -194,9 +211,13 @@ def _by_method(memory: CallersMemory, main_name: str, program: Program) -> Mappi
 
 
 def _load_again(
-    program: Program, method: str, backend_options: BackendOptions | None, borrowing: Borrowing | None
+    program: Program,
+    method: str,
+    backend_options: BackendOptions | None,
+    borrowing: Borrowing | None,
+    types: Iterable[type[Any]] = (),
 ) -> Module:
-    return Module(program, method, backend_options=backend_options, borrowing=borrowing)
+    return Module(program, method, backend_options=backend_options, borrowing=borrowing, types=types)
 
 
 class Module:
@@ -215,8 +236,10 @@ class Module:
         backend_options: BackendOptions | None = None,
         borrowing: Borrowing | None = None,
         memory: CallersMemory | None = None,
+        types: Iterable[type[Any]] = (),
     ) -> None:
-        self._begin(Sessions(program, event_tracer, backend_options, borrowing), method, memory)
+        by_name = types_by_name(types)
+        self._begin(Sessions(program, event_tracer, backend_options, borrowing, by_name), method, memory)
         self._main  # noqa: B018  # what loading raises is raised here
 
     def _begin(
@@ -246,7 +269,9 @@ class Module:
         with self._lock:
             if name not in self._loaded:
                 method = self._sessions.load(name, self._shared, self._memory.get(name))
-                self._loaded[name] = StructuredMethod(method, self.program.plan(name).container_meta_type)
+                self._loaded[name] = StructuredMethod(
+                    method, self.program.plan(name).container_meta_type, self._sessions.types
+                )
             return self._loaded[name]
 
     def __getattr__(self, name: str) -> StructuredMethod:
@@ -264,6 +289,7 @@ class Module:
             self._main_name,
             self._sessions.backend_options,
             self._sessions.borrowing,
+            tuple(self._sessions.types.values()),
         )
 
     # ---- state -------------------------------------------------------------------------------------

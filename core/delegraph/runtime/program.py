@@ -17,11 +17,11 @@ from delegraph.program.contract import contracts_of
 from delegraph.program.files.atomic_file import write_atomically
 from delegraph.program.files.byte_order import refuse_big_endian
 from delegraph.program.files.checked_source import CheckedSource
+from delegraph.program.limits import Limits
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.program.shared_state import shared_buffers_of
 from delegraph.program.walk import delegates
 from delegraph.runtime.data_loader import MmapDataLoader, Source, open_data_loader
-from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.tracing import DebugLevel, EventTracer
 from delegraph.runtime.external_data import DataFile, DataSources, open_data_files, read_external_data
 from delegraph.runtime.integrity import UNSIGNED, IntegrityMode, Trust, data_of, naming_file, open_content

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces.backend import BackendInterface
+from delegraph.interfaces.compilation_cache import CacheChoice
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
+from delegraph.program.limits import Limits
 from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.runtime.data_loader import Source
-from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.tracing import DebugLevel, EventTracer
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.integrity import IntegrityMode
@@ -42,8 +43,8 @@ class Runtime:
     """The runtime that loads programs. `Runtime.get()` uses everything that is installed.
 
     A Runtime of one's own has explicit choices instead; `Environment` describes them. `prefer` says which distribution
-    is meant where two offer one name: `{"backends:Npu": "acme-npu"}`; `limits` and `check` (see `load`) hold for every
-    method that it loads.
+    is meant where two offer one name: `{"backends:Npu": "acme-npu"}`; `limits`, `check` and `cache` (see `load`) hold
+    for every method that it loads.
     """
 
     def __init__(
@@ -56,8 +57,9 @@ class Runtime:
         prefer: Mapping[str, str] | None = None,
         limits: Limits | None = None,
         check: bool | None = None,
+        cache: CacheChoice = None,
     ) -> None:
-        self.environment = Environment.of(kernels, backends, plugins, prefer, platform, limits, check)
+        self.environment = Environment.of(kernels, backends, plugins, prefer, platform, limits, check, cache)
 
     @staticmethod
     @cache

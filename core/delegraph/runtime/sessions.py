@@ -6,7 +6,10 @@ state and the calls that are bound to both are each session's own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from threading import Lock
+from types import MappingProxyType
+from typing import Any
 from weakref import WeakSet
 
 from delegraph.runtime.execution.tracing import EventTracer
@@ -29,11 +32,13 @@ class Sessions:
         event_tracer: EventTracer | None = None,
         backend_options: BackendOptions | None = None,
         borrowing: Borrowing | None = None,
+        types: Mapping[str, type[Any]] = MappingProxyType({}),
     ) -> None:
         self.program = program
         self.event_tracer = event_tracer
         self.backend_options = backend_options
         self.borrowing = borrowing
+        self.types = types
         self._loaded: dict[str, WeakSet[Method]] = {}
         self._lock = Lock()
 

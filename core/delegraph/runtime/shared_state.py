@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from delegraph.errors import InvalidProgram
 from delegraph.interfaces.platform import Platform
 from delegraph.program.checks.verify_values import is_stored
+from delegraph.program.limits import Limits
 from delegraph.program.schema import ExecutionPlan, Tensor
 from delegraph.program.shared_state import size_of_memory, tensors_in
 from delegraph.runtime.execution.exclusive import Exclusive
-from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.loaded_program import LoadedProgram
 from delegraph.runtime.state import State, StateBuffer, tensor_text
 from delegraph.runtime.values.memory import HierarchicalAllocator, allocate

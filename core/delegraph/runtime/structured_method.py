@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from delegraph.errors import InvalidArgument
@@ -20,13 +21,17 @@ class StructuredMethod:
     """A loaded method that is called with the model's own arguments.
 
     Without metadata about their structure, arguments are positional and flat and the result is a list of outputs.
+    `types` are the caller's classes of NamedTuples and dataclasses in the result, by name.
     """
 
-    def __init__(self, method: Method, container: schema.ContainerMetadata) -> None:
+    def __init__(
+        self, method: Method, container: schema.ContainerMetadata, types: Mapping[str, type[Any]] = MappingProxyType({})
+    ) -> None:
         self.method = method
         self._name = method.metadata.name()
         self._arguments = method.arguments
-        self._result = spec_of(container.encoded_out_str, method.metadata.num_outputs())
+        result = spec_of(container.encoded_out_str, method.metadata.num_outputs())
+        self._result = result and result.with_types(types)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run once; the result is the caller's own, unless it was loaded with `outputs="borrow"`.

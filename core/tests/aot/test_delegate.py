@@ -453,6 +453,18 @@ def test_a_preprocess_that_changes_the_users_weights_is_an_error() -> None:
         to_backend({"forward": program}, takes, registry(_failing(lambda p: p.state_dict["weight"].data.mul_(2))))
 
 
+def test_a_preprocess_that_takes_the_examples_size_for_every_calls_is_an_error() -> None:
+    program = functional(torch.nn.Linear(4, 4), torch.ones(3, 4), dynamic_shapes=({0: Dim("n")},))
+    takes = [Takes(lambda node: "t", "Failing")]
+    with pytest.raises(PreprocessError, match=r"it took the example's size for every call's \(\w+ is 3\): int\(\), or"):
+        to_backend({"forward": program}, takes, registry(_failing(_size_of_the_example)))
+
+
+def _size_of_the_example(program: ExportedProgram) -> PreprocessResult:
+    inputs = (node.meta["val"] for node in program.graph.find_nodes(op="placeholder"))
+    return PreprocessResult(bytes(next(int(s) for x in inputs for s in x.shape if isinstance(s, torch.SymInt))))
+
+
 def test_results_of_all_methods_have_to_fit() -> None:
     class Forgetful(Together):
         @classmethod

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import delegraph
+from delegraph.aot import to_edge, to_edge_transform_and_lower
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.errors import InvalidArgument, LoweringError, RuntimeFault, UnboundedDimension
 
@@ -109,3 +110,40 @@ def test_the_error_says_which_line_to_bound() -> None:
 def test_bounds_that_bound_nothing(bounds: dict[str, int], told: str) -> None:
     with pytest.raises(LoweringError, match=told):
         delegraph.lower(Regulator(None), (X, REPEATS), bounds=bounds)
+
+
+class Speaks(nn.Module):
+    """A layer to quantize before the sizes that depend on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.regulator = nn.Linear(3, 3), Regulator(None)
+
+    def forward(self, x: torch.Tensor, repeats: torch.Tensor) -> torch.Tensor:
+        return self.regulator(self.linear(x), repeats)
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8_weight_only"])
+def test_a_quantized_model_has_the_bounds_that_it_was_quantized_with(recipe: str) -> None:
+    model = Speaks().eval()
+    quantized = delegraph.quantize(model, [(X, REPEATS)], recipe=recipe, bounds={_line(): 12})
+    run = delegraph.load(bytes(delegraph.lower(quantized)))
+    torch.testing.assert_close(run(X, REPEATS), model(X, REPEATS), atol=0.2, rtol=0)
+    with pytest.raises(RuntimeFault, match="12"):
+        run(X, REPEATS * 2)
+
+
+def test_a_model_that_trains_with_rounding_takes_bounds() -> None:
+    prepared = delegraph.prepare_qat(Speaks(), (X, REPEATS), bounds={_line(): 12})
+    prepared(X, REPEATS)
+    run = delegraph.load(bytes(delegraph.lower(delegraph.convert_qat(prepared))))
+    assert run(X, REPEATS).shape == (10, 3)
+
+
+def test_to_edge_takes_bounds() -> None:
+    exported = torch.export.export(Regulator(None), (X, REPEATS))
+    for make in (to_edge, to_edge_transform_and_lower):
+        run = delegraph.load(make(exported, bounds={_line(): 12}).to_executorch().buffer)
+        torch.testing.assert_close(run(X, REPEATS), X.repeat_interleave(REPEATS, 0) * 2)
+    with pytest.raises(LoweringError, match=r"no size that depends on values is made there"):
+        to_edge(exported, bounds={"nowhere.py:1": 9})

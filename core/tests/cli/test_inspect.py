@@ -179,6 +179,13 @@ def test_memory_of_a_device(told: Told, tmp_path: Path) -> None:
     assert "planned memory 2 of forward on cuda:1" in told("inspect", path)
 
 
+def test_the_schedule(pte: str, told: Told, refused: Refused) -> None:
+    """The program is loaded for it; the file's own order, where nothing is submitted."""
+    steps = told("inspect", pte, "--schedule", "--json")["methods"]["forward"]
+    assert [(step["does"], step["name"]) for step in steps] == [("run", "aten::add.out"), ("run", "delegate 0 Negator")]
+    assert "--schedule does not go with" in refused("inspect", pte, "--schedule", "--text", code=2)
+
+
 def test_table_without_rich(pte: str, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
     lines = told("inspect", pte).splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +40,11 @@ def with_shapes(): return Scale(), (x,), None, {"x": {0: Dim("n", max=8)}}
 def exported(): return torch.export.export(Scale(), (x,))
 def methods(): return {"once": (Scale(), (x,)), "many": with_shapes(), "ready": exported()}
 def linear(): return torch.nn.Linear(3, 2), (x,)
+class Repeat(torch.nn.Module):
+    def forward(self, x, times):
+        return torch.repeat_interleave(x, times, dim=0)
+
+def repeated(): return Repeat(), (x, torch.tensor([1, 2]))
 def raises(): raise OSError("no weights here")
 def nothing(): return None
 def one(): return (Scale(),)
@@ -82,6 +88,15 @@ def test_keyword_arguments() -> None:
 def test_dynamic_shapes() -> None:
     (tensor,) = input_tensors(lower("with_shapes"))
     assert (tensor.sizes, tensor.shape_dynamism) == ((8, 3), TensorShapeDynamism.DYNAMIC_BOUND)
+
+
+def test_a_bound_of_a_size_that_depends_on_values(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lower", "model.py:repeated", "-o", "m.pte", "--no-check-kernels"]) == 1
+    line = re.search(r'"(model\.py:\d+)": 1024', capsys.readouterr().err)
+    assert line is not None
+    plan = lower("repeated", "--bound", f"{line[1]}=7").execution_plan[0]
+    (output,) = (plan.values[index] for index in plan.outputs)
+    assert isinstance(output, Tensor) and output.sizes == (7, 3)
 
 
 def test_several_methods_and_one_of_them() -> None:
@@ -182,6 +197,8 @@ def test_a_factory_that_gives_something_else(factory: str, kind: str, capsys: py
         (("model.py:pears", "-o", "m.pte"), "model.py has no function 'pears'"),
         (("model.py:not_callable", "-o", "m.pte"), "model.py has no function 'not_callable'"),
         (("model.py:methods", "-o", "m.pte", "--method", "two"), "gives no method 'two', but many, once, ready"),
+        (("model.py:pair", "-o", "m.pte", "--bound", "m.py:3"), "m.py:3: write FILE.py:LINE=SIZE"),
+        (("model.py:pair", "-o", "m.pte", "--bound", "m.py:3=0"), "0 is not a positive number"),
         (("model.py:pair",), "the following arguments are required: -o/--output"),
     ],
 )

@@ -185,14 +185,14 @@ def test_what_is_told_later_belongs_where_it_was_deferred() -> None:
 
     for step, name in enumerate(("first", "second")):
         tracer.create_event_block(name)
-        tracer.place = 0, step
-        tracer.defer(partial(report, name))
-    tracer.place = 3, 3
+        with tracer.at(0, step):
+            tracer.defer(partial(report, name))
     assert calls == []
     tracer.create_event_block("third")
-    told = [[(e.name, e.chain, e.instruction) for e in block.profile_events] for block in tracer.blocks]
+    with tracer.at(3, 3):
+        told = [[(e.name, e.chain, e.instruction) for e in block.profile_events] for block in tracer.blocks]
+        assert tracer.place == (3, 3)
     assert told == [[("first", 0, 0)], [("second", 0, 1)], []]
     assert calls == ["first", "second"]
-    assert tracer.place == (3, 3)
     assert [block.name for block in tracer.take_blocks()] == ["first", "second", "third"]
     assert calls == ["first", "second"]

@@ -67,6 +67,7 @@ _OF_A_RUN: Final = (
     "outputs_are_written",
     "inputs_are_left_alone",
     "prepared_calls_are_the_same",
+    "submitted_runs_are_the_same",
     "runs_while_traced",
     "delegates_are_independent",
     "sessions_are_independent",
@@ -95,6 +96,7 @@ _OF_BLOBS: Final = (
     "damaged_blobs_are_refused",
     "mutated_blobs_end_in_errors",
     "engine_files_are_of_sound_blobs",
+    "kept_code_is_the_same",
 )
 
 

@@ -11,30 +11,35 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import delegraph
 from delegraph.errors import DelegraphError, Internal, InvalidArgument
-from delegraph.interfaces import BackendInterface, BlobStamp, Compatibility, Verdict, read_stamp
+from delegraph.interfaces import BackendInterface, BlobStamp, Compatibility, CompilationCache, Verdict, read_stamp
 from delegraph.program import deserialize_program, schema, write_program
 from delegraph.runtime import Program
 from delegraph_testkit.bench import Bench, Stored
+from delegraph_testkit.doubled import doubled
 from delegraph_testkit.mutations import mutated
 from delegraph_testkit.no_torch import asked_for_torch
 from delegraph_testkit.outcomes import Unclaimed
-from delegraph_testkit.running import Results, backend_called, check_results, load, run
+from delegraph_testkit.running import Results, backend_called, check_call, check_results, load, run
 
 __all__ = [
     "damaged_blobs_are_refused",
     "delegates_are_independent",
     "engine_files_are_of_sound_blobs",
     "inputs_are_left_alone",
+    "kept_code_is_the_same",
     "mutated_blobs_end_in_errors",
     "newer_blobs_are_refused",
     "outputs_are_written",
     "prepared_calls_are_the_same",
     "runs_while_traced",
     "sessions_are_independent",
+    "submitted_runs_are_the_same",
     "threads_are_independent",
     "torch_is_not_needed",
     "unknown_options_at_load_are_refused",
@@ -61,6 +66,20 @@ def inputs_are_left_alone(bench: Bench, stored: Stored) -> None:
 def prepared_calls_are_the_same(bench: Bench, stored: Stored) -> None:
     """A call prepared at load (`bind`) reads its inputs anew in each run, and does what `execute` does."""
     check_results(bench, stored, run(stored))
+
+
+def submitted_runs_are_the_same(bench: Bench, stored: Stored) -> None:
+    """Delegates that are submitted, and are at work together, do what `execute` does."""
+    loaded = load(stored, doubled(_records(stored)))
+    submitted = False
+    for number, call in enumerate(stored.calls):
+        results = loaded(replace(call, inputs=call.inputs * 2))
+        half = len(results) // 2
+        for part, which in ((results[:half], "the first"), (results[half:], "the second")):
+            check_call(bench, call, part, f"{stored.name} twice at a time, call {number}, {which}")
+        submitted |= any(step.kind.value == "submit" for step in loaded.module[call.method].method.schedule)
+    if not submitted:
+        raise Unclaimed("it submits nothing: calls are executed one after the other")
 
 
 def runs_while_traced(bench: Bench, stored: Stored) -> None:
@@ -220,6 +239,36 @@ def engine_files_are_of_sound_blobs(bench: Bench, stored: Stored) -> None:
 
 
 _FILE: Final = "forward_delegate_0"
+
+
+def kept_code_is_the_same(bench: Bench, stored: Stored) -> None:
+    """What the backend keeps for later loads gives the same results; it is the same each time, and made anew where
+    it is damaged."""
+    with TemporaryDirectory() as folder:
+        cache = CompilationCache(Path(folder) / "cache")
+        check_results(bench, stored, run(stored, cache=cache))
+        before = _kept(cache)
+        check_results(bench, stored, run(stored, cache=cache))
+        assert _kept(cache) == before, (
+            f"{stored.name}: a second load of the same program keeps other code than the first: its key changes, or it"
+            " writes into what was kept"
+        )
+        for file in before:
+            _damage(cache.folder / file)
+        check_results(bench, stored, run(stored, cache=cache))
+
+
+def _kept(cache: CompilationCache) -> dict[str, bytes]:
+    """Every file of the cache, by its path there."""
+    files = [path for entry in cache.entries() for path in entry.path.rglob("*") if path.is_file()]
+    return {str(path.relative_to(cache.folder)): path.read_bytes() for path in files}
+
+
+def _damage(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2 :] = bytes(len(content) - len(content) // 2)
+    file.unlink()  # who has it mapped keeps it as it was
+    file.write_bytes(content)
 
 
 def _blobs(records: schema.Program) -> set[tuple[str, bytes]]:

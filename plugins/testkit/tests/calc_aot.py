@@ -33,6 +33,10 @@ class CalcLowering(BackendDetails):
 
     blob_version = 1
 
+    @classmethod
+    def submits(cls, compile_specs):
+        return True
+
     @staticmethod
     def preprocess(edge_program, compile_specs):
         signature, weights = edge_program.graph_signature, {}

@@ -1,11 +1,12 @@
 """calc's half that runs."""
 
 import json
+from functools import partial
 
 import numpy as np
 
 from delegraph.errors import DelegateInvalidCompatibility
-from delegraph.interfaces import BackendInterface, Compatibility, Verdict
+from delegraph.interfaces import BackendInterface, CallQueue, Compatibility, Verdict
 
 SHARED = {}
 COMPUTE = {
@@ -18,6 +19,8 @@ COMPUTE = {
 
 class Calc(BackendInterface):
     """Behind the backend id `Calc`."""
+
+    queue = CallQueue("calc", 2)
 
     def check(self, stamp):
         if stamp is None or stamp.blob_version != 1:
@@ -41,6 +44,12 @@ class Calc(BackendInterface):
 
     def num_outputs(self, handle):
         return len(handle[3])
+
+    def submits(self, handle):
+        return True
+
+    def submit(self, context, handle, args):
+        return self.queue.submit(partial(self.execute, context, handle, args))
 
     def execute(self, context, handle, args):
         names, weights, steps, outputs = handle

@@ -29,6 +29,13 @@ def _with_files(body: str) -> tuple[str, str]:
     return "    def num_outputs", f"{method}    def num_outputs"
 
 
+def _with_cache(key: str, code: str) -> tuple[str, str]:
+    """calc's half that runs, which keeps `code` by `key`, and reads that in place of its blob."""
+    kept = f"context.cache.kept(lambda f: (f / 'code').write_bytes({code}), {key})"
+    read = f"        f = {kept}\n        processed = processed if f is None else (f / 'code').read_bytes()\n"
+    return "        try:\n            names, weights", f"{read}        try:\n            names, weights"
+
+
 AT_RUN_TIME = [
     ("contract/outputs_are_written", (WRITES, "out = values[name]"), "it did not write its argument"),
     ("contract/outputs_are_written", (WRITES, f"if out is args[-1]: {WRITES}"), "it did not write its argument"),
@@ -53,6 +60,15 @@ AT_RUN_TIME = [
             "    def execute(",
             "    def bind(self, context, handle, args):\n        old = [a.copy() for a in args[: len(handle[0])]]\n"
             "        return lambda: self.execute(context, handle, [*old, *args[len(handle[0]) :]])\n\n    def execute(",
+        ),
+        "elements are wrong",
+    ),
+    (
+        "contract/submitted_runs_are_the_same",  # an event that comes before the end
+        (
+            "        return self.queue.submit(partial(self.execute, context, handle, args))",
+            "        self.queue.submit(lambda: __import__('time').sleep(0.2) or self.execute(context, handle, args))\n"
+            "        return self.queue.submit(lambda: None)",
         ),
         "elements are wrong",
     ),
@@ -136,6 +152,16 @@ AT_RUN_TIME = [
         "contract/engine_files_are_of_sound_blobs",
         _with_files("return {name + '.json': [json.dumps(json.loads(bytes(processed))).encode()]}"),
         "JSONDecodeError",
+    ),
+    (
+        "contract/kept_code_is_the_same",
+        _with_cache("driver=str(SHARED.setdefault(0, SHARED.pop(0, 0) + 1)), blob=[processed]", "processed"),
+        "a second load of the same program keeps other code than the first",
+    ),
+    (
+        "contract/kept_code_is_the_same",
+        _with_cache("driver='1', blob=[processed]", "b'[[], {}, [], []]'"),
+        "Error",
     ),
 ]
 

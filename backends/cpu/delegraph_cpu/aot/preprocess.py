@@ -32,6 +32,7 @@ from delegraph_cpu.aot.convert import CpuModel, convert
 from delegraph_cpu.blob import (
     ALIGNMENT,
     BLOB_VERSION,
+    SUBMIT,
     Blob,
     StateInfo,
     UnpackedWeight,
@@ -89,6 +90,11 @@ class CpuLowering(BackendDetails):
         """
         [result] = _preprocess([(edge_program, compile_specs)])
         return result
+
+    @classmethod
+    def submits(cls, compile_specs: Sequence[CompileSpec]) -> bool:
+        """Those whose partitioner was asked for it."""
+        return any(spec.key == SUBMIT for spec in compile_specs)
 
     @classmethod
     def preprocess_multimethod(

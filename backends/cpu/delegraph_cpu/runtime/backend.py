@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +20,9 @@ from delegraph.interfaces import (
     BackendInterface,
     BlobTensor,
     Buffer,
+    CallQueue,
     CompileSpec,
+    Event,
     OptionValue,
     is_used_in_place,
     shape_in_run,
@@ -31,6 +34,7 @@ from delegraph_cpu.blob import (
     BACKEND_ID,
     BLOB_VERSION,
     READABLE_VERSIONS,
+    SUBMIT,
     Blob,
     Weight,
     unpack,
@@ -67,6 +71,7 @@ class CpuHandle:
     memory: tuple[NDArray[Any], ...]
     options: onnxruntime.RunOptions
     states: tuple[HeldState, ...] = ()
+    submits: bool = False
 
 
 class CpuBackend(BackendInterface):
@@ -78,6 +83,7 @@ class CpuBackend(BackendInterface):
 
     def __init__(self) -> None:
         self._options: CpuOptions | None = None
+        self._queue = CallQueue("delegraph-cpu", os.cpu_count() or 1)
 
     def is_available(self) -> Availability:
         """Whether onnxruntime is installed."""
@@ -91,8 +97,11 @@ class CpuBackend(BackendInterface):
         """
         options = self._defaults().updated(context.runtime_specs)
         blob, weights = _opened(processed, context.named_data)
-        session, memory = open_session(blob, weights, options, context.event_tracer)
-        return CpuHandle(session, blob, memory, _run_options(), hold_states(blob, context.mutable_buffer))
+        cache = context.cache.in_folder(options.cache) if options.cache else context.cache
+        session, memory = open_session(blob, weights, options, context.event_tracer, cache)
+        states = hold_states(blob, context.mutable_buffer)
+        submits = any(spec.key == SUBMIT for spec in compile_specs)
+        return CpuHandle(session, blob, memory, _run_options(), states, submits)
 
     def fork(self, context: BackendInitContext, handle: CpuHandle) -> CpuHandle | None:
         """The same session, which several threads may run at a time, on other states; None for one with a profile."""
@@ -102,21 +111,22 @@ class CpuBackend(BackendInterface):
 
     def execute(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> None:
         """Run once, writing each output into its planned memory; only a non-contiguous output is copied there."""
-        arguments, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
-        session = handle.session.session() if isinstance(handle.session, ThreadedSession) else handle.session
-        binding = session.io_binding()
-        inputs = _bind_inputs(binding, handle.blob.inputs, arguments)
-        shapes = _output_shapes(handle, inputs)
-        copies = _bind_outputs(context, binding, handle.blob.outputs, shapes, outputs)
-        if not copies and _gives_nothing(handle, shapes):
-            return
-        _bind_states(binding, handle)
-        _run_bound(session.run_with_iobinding, binding, handle.options, handle.states, handle.blob, inputs)
-        if copies:
-            results = binding.get_outputs()
-            for index, out in copies:
-                result = as_array(results[index], handle.blob.outputs[index].dtype)
-                np.copyto(context.resize(out, result.shape), result)
+        _prepared(context, handle, args)()
+
+    def submits(self, handle: CpuHandle) -> bool:
+        """Whether its partitioner was asked for it."""
+        return handle.submits and not isinstance(handle.session, ProfiledSession)
+
+    def submit(self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> Event:
+        """Bind the arguments here, and run in a thread."""
+        return self._queue.submit(_prepared(context, handle, args))
+
+    def bind_submit(
+        self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]
+    ) -> Callable[[], Event] | None:
+        """What `bind` gives, called in a thread."""
+        bound = self.bind(context, handle, args)
+        return None if bound is None else partial(self._queue.submit, bound)
 
     def bind(
         self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]
@@ -185,6 +195,29 @@ def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDAr
 # ---- running ------------------------------------------------------------------------------------------------------
 
 
+def _prepared(context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]) -> Callable[[], None]:
+    """A run, with inputs and outputs bound."""
+    arguments, outputs = split_arguments(BACKEND_ID, args, len(handle.blob.inputs), len(handle.blob.outputs))
+    session = handle.session.session() if isinstance(handle.session, ThreadedSession) else handle.session
+    binding = session.io_binding()
+    inputs = _bind_inputs(binding, handle.blob.inputs, arguments)
+    shapes = _output_shapes(handle, inputs)
+    copies = _bind_outputs(context, binding, handle.blob.outputs, shapes, outputs)
+    if not copies and _gives_nothing(handle, shapes):
+        return lambda: None
+    _bind_states(binding, handle)
+
+    def run() -> None:
+        _run_bound(session.run_with_iobinding, binding, handle.options, handle.states, handle.blob, inputs)
+        if copies:
+            results = binding.get_outputs()
+            for index, out in copies:
+                result = as_array(results[index], handle.blob.outputs[index].dtype)
+                np.copyto(context.resize(out, result.shape), result)
+
+    return run
+
+
 def _fits(info: BlobTensor, argument: Argument) -> bool:
     """Whether `argument` is a number, which never changes, or an array that onnxruntime can use in place."""
     return info.scalar or (is_used_in_place(argument))
@@ -216,9 +249,9 @@ def _bind_outputs(
     for index, (info, shape, out) in enumerate(zip(infos, shapes, outputs, strict=True)):
         if not isinstance(out, np.ndarray):
             raise Internal(f"output {index} of a delegate of CpuBackend is {out!r:.40}, not a tensor")
+        if shape is not None and out.shape != shape:
+            out = context.resize(out, shape)
         if shape is not None and is_used_in_place(out):
-            if out.shape != shape:
-                out = context.resize(out, shape)
             binding.bind_ortvalue_output(info.name, ort_value(out))
         else:
             binding.bind_output(info.name)

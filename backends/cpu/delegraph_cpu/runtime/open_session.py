@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
+from delegraph.interfaces import BackendCache
 from delegraph_cpu.blob import ITEM_SIZES, Blob, damaged
 from delegraph_cpu.runtime.adaptive import AdaptiveSession, ThreadedSession, cores_of_others
-from delegraph_cpu.runtime.cache import Optimized, optimized_blob
+from delegraph_cpu.runtime.optimized import Optimized, optimized_blob
 from delegraph_cpu.runtime.options import ADAPTIVE, CpuOptions
 from delegraph_cpu.runtime.ort_values import PAIRS, ort_value
 from delegraph_cpu.runtime.profiling import ProfiledSession
@@ -49,19 +49,20 @@ _INTEGER_PRODUCTS: Final = (
 
 
 def open_session(
-    blob: Blob, weights: Weights, options: CpuOptions, tracer: EventTracer | None
+    blob: Blob, weights: Weights, options: CpuOptions, tracer: EventTracer | None, cache: BackendCache
 ) -> tuple[Session, tuple[NDArray[Any], ...]]:
     """A session of `blob`, which tells the tracer of its nodes if the options ask for it; and the arrays that it reads
     without owning them.
 
     Raises `DelegateInvalidCompatibility` if onnxruntime refuses the graph, or it is not what the header says.
     """
-    cached = _cached(blob, weights, options) if options.cache else None
+    cached = _cached(blob, weights, options, cache)
     if cached is not None:
         try:
             return _opened(blob, cached, options, "disabled", tracer), tuple(cached.weights.values())
-        except DelegateInvalidCompatibility:
-            pass  # not a file that we wrote: treated as if there were none
+        except DelegateInvalidCompatibility:  # not a file that we wrote
+            if cached.entry is not None:
+                cache.discard(cached.entry)
     source = Optimized(blob.graph, weights)
     return _opened(blob, source, options, options.optimization_level, tracer), tuple(weights.values())
 
@@ -175,14 +176,16 @@ def _refusal(made_with: str, here: str, error: Exception) -> str:
 # ---- the cache ----------------------------------------------------------------------------------------------------
 
 
-def _cached(blob: Blob, weights: Weights, options: CpuOptions) -> Optimized | None:
-    """The blob after onnxruntime's optimisation on this machine, from the folder of the options or put there."""
+def _cached(blob: Blob, weights: Weights, options: CpuOptions, cache: BackendCache) -> Optimized | None:
+    """The blob after onnxruntime's optimisation on this machine, out of the cache or put there."""
+    if cache.cache is None:
+        return None
     from delegraph_cpu import sessions
 
     level = options.optimization_level
     optimize = partial(_optimize, blob, weights, level)
     settings = f"{level}, without {sessions.left_out((*blob.inputs, *blob.outputs))}"
-    return optimized_blob(Path(options.cache), blob.graph, weights, settings, optimize)
+    return optimized_blob(cache, blob.graph, weights, settings, optimize)
 
 
 def _optimize(blob: Blob, weights: Weights, level: str, path: str, name: str) -> None:

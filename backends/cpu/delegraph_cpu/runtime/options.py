@@ -31,7 +31,7 @@ class CpuOptions(DelegateOptions):
         -1: 500 while other processes leave the cores free, and 0 while they don't; 20 where that does not adapt: with
         weights above 128 MiB, and on systems that do not tell of other processes.
     optimization_level: what onnxruntime still optimises at load; "all" adds layouts for this very CPU.
-    cache: a folder in which the optimised graph is kept for later loads on this machine; empty: nowhere.
+    cache: deprecated, a folder in which the optimised graph is kept; `delegraph.load(…, cache=…)` is for all backends.
     profiling: whether an event tracer is told of each node that onnxruntime runs, with its time; slower.
     """
 

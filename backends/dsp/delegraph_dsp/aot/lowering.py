@@ -125,6 +125,11 @@ class DspLowering(BackendDetails):
         return compile_program(edge_program, *settings(compile_specs)).result()
 
     @classmethod
+    def submits(cls, compile_specs: Sequence[CompileSpec]) -> bool:
+        """All are: the DSP works beside the host."""
+        return True
+
+    @classmethod
     def preprocess_multimethod(
         cls,
         edge_programs: dict[str, list[ExportedProgram]],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from delegraph.interfaces import (
     BackendInitContext,
     BackendInterface,
     Buffer,
+    CallQueue,
     CompileSpec,
+    Event,
     EventTracer,
 )
 from delegraph_dsp.binary import unpack
@@ -47,6 +50,9 @@ class DspBackend(BackendInterface):
 
     blob_version = BLOB_VERSION
 
+    def __init__(self) -> None:
+        self._queue = CallQueue("dsp")  # the one DSP that there is
+
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> DspHandle:
         """Read and validate the program. Raises `DelegateInvalidCompatibility` for one that must not run."""
         program = unpack(memoryview(processed), context.named_data)
@@ -59,12 +65,25 @@ class DspBackend(BackendInterface):
 
     def execute(self, context: BackendExecutionContext, handle: DspHandle, args: Sequence[Argument]) -> None:
         """Run once, reading the inputs and writing the outputs in place; arrays that are not dense are copied."""
+        scratch = context.allocate_temp((handle.program.regions[1].nbytes,), np.dtype(np.uint8))
+        self._run(context.event_tracer, handle, args, scratch)
+
+    def submits(self, handle: DspHandle) -> bool:
+        """The host goes on while the DSP works."""
+        return True
+
+    def submit(self, context: BackendExecutionContext, handle: DspHandle, args: Sequence[Argument]) -> Event:
+        """`execute`, behind what the DSP has to do already."""
+        scratch = np.empty(handle.program.regions[1].nbytes, np.uint8)
+        return self._queue.submit(partial(self._run, context.event_tracer, handle, args, scratch))
+
+    def _run(
+        self, tracer: EventTracer | None, handle: DspHandle, args: Sequence[Argument], scratch: NDArray[np.uint8]
+    ) -> None:
         program = handle.program
         inputs, outputs = arrays_of(BACKEND_ID, args, program.inputs, program.outputs)
-        scratch = context.allocate_temp((program.regions[1].nbytes,), np.dtype(np.uint8))
         arrays = [np.ascontiguousarray(array).reshape(array.shape) for array in (*inputs, *outputs)]
         regions = [np.frombuffer(program.constants, np.uint8), scratch, *map(_bytes, arrays)]
-        tracer = context.event_tracer
         start = 0 if tracer is None else tracer.now()
         if not handle.machine.run(regions):
             raise Cancelled(f"a delegate of {BACKEND_ID} was stopped between two commands")

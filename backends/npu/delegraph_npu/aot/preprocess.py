@@ -12,6 +12,7 @@ The result of each pass is in the lowered module's meta, as text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,6 +56,11 @@ class NpuLowering(BackendDetails):
         partition = scheduled(fold(edge_program, CONVERTERS), Options.of(compile_specs))
         program, pool = partition.emitted()
         return partition.result(program, bytes(pool.content))
+
+    @classmethod
+    def submits(cls, compile_specs: Sequence[CompileSpec]) -> bool:
+        """All are: the NPU works beside the host."""
+        return True
 
     @classmethod
     def preprocess_multimethod(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +15,9 @@ from delegraph.interfaces import (
     BackendInitContext,
     BackendInterface,
     Buffer,
+    CallQueue,
     CompileSpec,
+    Event,
     shared_data,
 )
 from delegraph_machines.arguments import arrays_of
@@ -37,6 +40,9 @@ class NpuBackend(BackendInterface):
     """Runs blobs of `delegraph_npu.aot`. Handles share nothing that a run changes."""
 
     blob_version = BLOB_VERSION
+
+    def __init__(self) -> None:
+        self._queue = CallQueue("npu")  # the one NPU that there is
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> NpuHandle:
         """Validate and decode a blob, and give it memories.
@@ -66,6 +72,14 @@ class NpuBackend(BackendInterface):
             np.copyto(array, place)
         if tracer is not None:
             log_operators(machine.program, tracer, start)
+
+    def submits(self, handle: NpuHandle) -> bool:
+        """The host goes on while the NPU works."""
+        return True
+
+    def submit(self, context: BackendExecutionContext, handle: NpuHandle, args: Sequence[Argument]) -> Event:
+        """`execute`, behind what the NPU has to do already."""
+        return self._queue.submit(partial(self.execute, context, handle, args))
 
     def cancel(self, handle: NpuHandle, requested: bool) -> None:
         """The machine stops between two commands."""

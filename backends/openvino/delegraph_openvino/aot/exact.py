@@ -5,6 +5,7 @@
     a / b, of int32         quotients of float32, and of their remainders
     a > b, of float32       b < a                           NaN > 0.5 is true there
     exp(x), relu(x)         select(isnan(x), x, exp(x))     exp(NaN) is infinite, relu(NaN) 0
+    abs(concat(a, b))       of it with one dim more         it is concat(abs(a), abs(b)), for other readers too
 
 Tried on OpenVINO 2026.4. Sums, products, Max, CumSum, TopK, bits and moves of elements are exact on int32. Integers
 that float32 holds are left as they are; so are, unless asked for, activations and pools behind a layer: they are
@@ -196,11 +197,15 @@ def _select(operation: Node) -> Output | None:
 
 
 def _absolute(operation: Node) -> Output | None:
-    """OpenVINO's Abs of values that depend on constants and sizes alone keeps the signs if the first has none."""
+    """OpenVINO's Abs of values that depend on constants and sizes alone keeps the signs if the first has none; that of
+    what is joined becomes the parts', for all who read the whole."""
     value = operation.input_value(0)
-    if _is_constant(value) or shapes_behind(value) is None:
+    if not _is_constant(value) and shapes_behind(value) is not None:
+        return _made("maximum", value, opset.negative(value))
+    if value.get_node().get_type_name() != "Concat":
         return None
-    return _made("maximum", value, opset.negative(value))
+    axis = np.int64(0)
+    return _made("squeeze", opset.abs(opset.unsqueeze(value, axis)), axis)
 
 
 def _relu(operation: Node) -> Output | None:

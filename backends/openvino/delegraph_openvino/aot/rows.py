@@ -226,8 +226,11 @@ def on_reals(g: OpenVinoGraph, node: Node, *arguments: Any) -> Converted | None:
 
 
 def pad(g: OpenVinoGraph, node: Node, x: Node, amounts: Any, *how: Any) -> Converted | None:
-    """A padding on reals: around integers it would be the integer next to the value."""
-    return on_reals(g, node, x, amounts, *how) if how[-1] else None
+    """A padding on reals: around integers it would be the integer next to the value, and for 0 the integer 0, where a
+    single element is padded, even if the zero point is another."""
+    settings: list[Sequence[Any]] = [call.args for call in roundings_behind(x)]
+    shifted = any(zero not in (low, 0) for _, _, zero, low, *_ in settings)
+    return on_reals(g, node, x, amounts, *how) if how[-1] or shifted else None
 
 
 def average(

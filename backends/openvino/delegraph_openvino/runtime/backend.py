@@ -92,7 +92,8 @@ class OpenVinoBackend(BackendInterface):
         blob = unpack(processed)
         blob = replace(blob, xml=written_ir(read_ir(blob.xml, len(blob.bin))))
         options = OpenVinoOptions.of_compile_specs(compile_specs).updated({**self._options, **context.runtime_specs})
-        compiled, memory = open_model(core(), blob, context.named_data, options)
+        cache = context.cache.in_folder(options.cache) if options.cache else context.cache
+        compiled, memory = open_model(core(), blob, context.named_data, options, cache)
         tracer = context.event_tracer if options.profiling else None
         request, ports = compiled.create_infer_request(), _ports(compiled, blob)
         return Handle(compiled, request, blob, ports, memory, tracer=tracer)

@@ -1,15 +1,16 @@
-"""Blob -> OpenVINO model with its weights -> compiled for a device."""
+"""Blob -> OpenVINO model with its weights -> compiled for a device, now or for an earlier load."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility, NotSupported
-from delegraph.interfaces import Buffer
+from delegraph.interfaces import BackendCache, Buffer
 from delegraph_openvino.blob import CODES, WEIGHT, Blob, Weight, damaged, weight_data
 from delegraph_openvino.engine import openvino
 from delegraph_openvino.options import OpenVinoOptions
@@ -20,9 +21,9 @@ __all__ = ["open_model"]
 
 
 def open_model(
-    core: openvino.Core, blob: Blob, named_data: Mapping[str, Buffer], options: OpenVinoOptions
+    core: openvino.Core, blob: Blob, named_data: Mapping[str, Buffer], options: OpenVinoOptions, cache: BackendCache
 ) -> tuple[openvino.CompiledModel, tuple[NDArray[Any], ...]]:
-    """The compiled model of a blob, and the memory that it continues to read."""
+    """The compiled model of a blob, out of the cache where it is there; and the memory that it continues to read."""
     weights = tuple(_array(weight, blob, named_data) for weight in blob.weights)
     constants = np.frombuffer(blob.bin, np.uint8)
     read_model = core.read_model  # outside of `try`: where the process was forked, this says so
@@ -34,12 +35,47 @@ def open_model(
             f"OpenVINO {openvino.__version__} cannot read a graph that {blob.openvino:.60} wrote: {error}"
         ) from error
     _require_device(core, options.device)
-    try:
-        return core.compile_model(model, options.device, _properties(core, model, blob, options)), (constants, *weights)
-    except RuntimeError as error:
-        raise DelegateInvalidCompatibility(
-            f"OpenVINO {openvino.__version__} cannot compile a delegate for {options.device}: {error}"
-        ) from error
+    properties = _properties(core, model, blob, options)
+
+    def compiled() -> openvino.CompiledModel:
+        try:
+            return core.compile_model(model, options.device, properties)
+        except RuntimeError as error:
+            raise DelegateInvalidCompatibility(
+                f"OpenVINO {openvino.__version__} cannot compile a delegate for {options.device}: {error}"
+            ) from error
+
+    def write(folder: Path) -> None:
+        exported = compiled().export_model()
+        (folder / _FILE).write_bytes(exported.getbuffer())
+
+    folder = cache.kept(
+        write,
+        driver=f"OpenVINO {openvino.__version__}, {_device(core, options.device)}",
+        blob=[blob.xml, blob.bin, *(weight_data(weight, blob, named_data) for weight in blob.weights)],
+        options=repr((options.device, sorted(properties.items()), blob.weights)),
+    )
+    if folder is not None:
+        try:
+            content = np.memmap(folder / _FILE, np.uint8, "c")  # OpenVINO wants it writable, and does not write
+            return core.import_model(tensor_over(content), options.device, properties), (content,)
+        except (RuntimeError, OSError, ValueError):  # not what we wrote, or somebody removed it
+            cache.discard(folder)
+    return compiled(), (constants, *weights)
+
+
+_FILE: Final = "compiled.blob"
+
+
+def _device(core: openvino.Core, device: str) -> str:
+    """The device by its full name, with the driver's version where it has one."""
+    names = core.available_devices if device == "AUTO" else [device]
+    told = [str(core.get_property(name, "FULL_DEVICE_NAME")) for name in names]
+    for name in names:
+        for key in ("DRIVER_VERSION", "NPU_DRIVER_VERSION"):
+            if key in core.get_property(name, "SUPPORTED_PROPERTIES"):
+                told.append(str(core.get_property(name, key)))
+    return ", ".join(told)
 
 
 def _properties(core: openvino.Core, model: openvino.Model, blob: Blob, options: OpenVinoOptions) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ParamSpec, TypeAlias, TypeVar
 
@@ -11,6 +12,7 @@ from torch.export import ExportedProgram
 from delegraph.aot.delegation.lowered_module import Compiled, LoweredBackendModule, lowered_modules, with_blobs
 from delegraph.aot.delegation.lowerings import find_lowering
 from delegraph.aot.delegation.weights_guard import ChangedWeight, unchanged_weights
+from delegraph.aot.functional.functionalize import fake_mode_of, fixed_sizes
 from delegraph.errors import (
     FOREIGN,
     DelegraphError,
@@ -186,8 +188,14 @@ def _call(
 ) -> _R | _Refusal:
     programs = [module.original_module for group in modules.values() for module in group]
     try:
-        with unchanged_weights(programs):
+        with _free_sizes(programs), unchanged_weights(programs):
             return function(*args, **kwargs)
+    except _FixedSizes as sizes:
+        told = (
+            f"it took the example's size for every call's ({sizes}): int(), or a comparison, of a size that is a"
+            " torch.SymInt does; it has to compile for each size, or its partitioner to leave what it cannot"
+        )
+        raise _failure(offer, modules, told) from None
     except ChangedWeight as name:
         told = f"it changed {str(name)!r}, a weight of the user's model, which is spoilt now: it has to change a copy"
         raise _failure(offer, modules, told) from None
@@ -199,6 +207,22 @@ def _call(
         raise _failure(offer, modules, str(error)) from error
     except FOREIGN as error:
         raise _failure(offer, modules, cause_of(error)) from error
+
+
+class _FixedSizes(Exception):
+    """Sizes that the model leaves free are numbers now; its text lists them."""
+
+
+@contextmanager
+def _free_sizes(programs: Sequence[ExportedProgram]) -> Iterator[None]:
+    """Raises `_FixedSizes` when the `with` block has made a number of a symbol: the file would run with that size
+    alone."""
+    modes = [fake_mode_of(program) for program in programs]
+    before = [fixed_sizes(mode).items() for mode in modes]
+    yield
+    fixed = {size for mode, known in zip(modes, before, strict=True) for size in fixed_sizes(mode).items() - known}
+    if fixed:
+        raise _FixedSizes(", ".join(f"{symbol} is {number}" for symbol, number in sorted(fixed)))
 
 
 def _check_shape(

@@ -1,18 +1,21 @@
 """Structure of a method's arguments and result -> torch's JSON, readable without the classes that it names.
 
 Named tuples of torch (`torch.return_types.topk`) and nodes that only some library knows (a Hugging Face `ModelOutput`)
-become plain tuples, lists and dicts, so that a runtime without these libraries can build them.
+become plain tuples, lists and dicts, so that a runtime without these libraries can build them. The name of a user's
+NamedTuple or dataclass stands beside, under `class`, for a caller who hands over the class (`delegraph.load(types=…)`).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+import json
+from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable
 from typing import Any, Final
 
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from delegraph.program.named_classes import is_named_class
 from delegraph.program.schema import ContainerMetadata
 
 __all__ = ["container_metadata", "dump_spec"]
@@ -28,7 +31,23 @@ def container_metadata(program: ExportedProgram) -> ContainerMetadata:
 
 def dump_spec(spec: pytree.TreeSpec | None) -> str:
     """`spec` as torch writes it (`treespec_dumps`, protocol 1), in plain containers. Empty for none."""
-    return "" if spec is None else pytree.treespec_dumps(_plain(spec))
+    if spec is None:
+        return ""
+    protocol, root = json.loads(pytree.treespec_dumps(_plain(spec)))
+    _name_classes(root, spec)
+    return json.dumps([protocol, root])
+
+
+def _name_classes(written: dict[str, Any], spec: pytree.TreeSpec) -> None:
+    if is_named_class(kind := _class_of(spec)):
+        written["class"] = kind.__name__
+    for child, below in zip(written["children_spec"], spec.children(), strict=True):
+        _name_classes(child, below)
+
+
+def _class_of(spec: pytree.TreeSpec) -> Any:
+    """A NamedTuple's class is the context of its node; any other's the type."""
+    return spec.context if spec.type is namedtuple else spec.type
 
 
 def _plain(spec: pytree.TreeSpec) -> pytree.TreeSpec:

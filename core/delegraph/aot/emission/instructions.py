@@ -133,6 +133,15 @@ class MethodBuilder:
         assert isinstance(call, JumpFalseCall)
         self.instructions[jump] = JumpFalseCall(call.cond_value_index, self.here)
 
+    # ---- their order -----------------------------------------------------------------------------------
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """Let the instruction at `order[i]` be the i-th. No jump and no jump's destination may move."""
+        self.instructions = [self.instructions[position] for position in order]
+        self.nodes = [self.nodes[position] for position in order]
+        calls = ((position, self.delegate_calls.get(before)) for position, before in enumerate(order))
+        self.delegate_calls = {position: lowered for position, lowered in calls if lowered is not None}
+
     # ---- what is known about instructions --------------------------------------------------------------
 
     def debug_handles(self) -> dict[int, object]:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from delegraph.aot.emission.hierarchy import MethodPlacement, aligned_planner, place_tensors
 from delegraph.aot.emission.memory_limit import check_limits
 from delegraph.aot.emission.method import EmittedMethod
+from delegraph.aot.emission.planners.one_memory import most_alive_together
 from delegraph.aot.emission.values import MethodValues
 from delegraph.aot.memory_planning import MemoryPlanningPass, MethodMemory, MethodPlan
 from delegraph.errors import LoweringError, PluginError, foreign_code
@@ -24,10 +25,15 @@ __all__ = ["MemoryReport", "SharedMemory", "lifetimes", "load_planner", "plan_me
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Bytes per memory id (0 is reserved), and the total that no plan of these lifetimes can undercut."""
+    """Bytes per memory id (0 is reserved), and the total that no plan of these lifetimes can undercut.
+
+    `overlap_bytes`: so many more are in use at one time because delegates are at work together, than one after the
+    other.
+    """
 
     buffer_sizes: tuple[int, ...]
     lower_bound: int
+    overlap_bytes: int = 0
 
     @property
     def planned_bytes(self) -> int:
@@ -51,6 +57,8 @@ def plan_memory(
     table, hierarchy = method.builder.table, planning.hierarchy
     memories = _device_memories(table, shared, hierarchy)
     asked = tuple(lifetimes(method, memories))
+    overlap = most_alive_together(asked, planning.alignment) if method.in_order else 0
+    overlap -= most_alive_together(method.in_order, planning.alignment)
     # which memory comes before where in it: a planner packs each memory by itself
     if hierarchy is not None:
         planner = aligned_planner(planner, hierarchy)
@@ -77,7 +85,7 @@ def plan_memory(
         sizes += [0] * (shared.memory_id + 1 - len(sizes))
         sizes[shared.memory_id] = shared.nbytes
     lower_bound = plan.lower_bound + (shared.nbytes if names else 0)
-    return tuple(_placed(table, places)), answer.devices, MemoryReport(tuple(sizes), lower_bound)
+    return tuple(_placed(table, places)), answer.devices, MemoryReport(tuple(sizes), lower_bound, overlap)
 
 
 def shared_memory(methods: Sequence[EmittedMethod], alignment: int, described: int = 1) -> SharedMemory:
@@ -120,12 +128,13 @@ def load_planner(planner: str | MemoryPlanner, registry: PluginRegistry) -> Memo
 
 
 def lifetimes(method: EmittedMethod, memories: Mapping[Device, int] = MappingProxyType({})) -> list[Lifetime]:
-    """Lifetimes: from the instruction that first writes a planned tensor to the last that uses it, or a view of it.
+    """Lifetimes: from the instruction that first writes a planned tensor to the last that uses it, or a view of it;
+    where that submits a delegate, to the last that begins before the delegate has ended.
 
     States are alive always; for the rest see `live_ranges`. `memories` are those of devices.
     """
     table, instructions = method.builder.table, method.builder.instructions
-    ranges = live_ranges(instructions, table.values, method.inputs, method.outputs, table.root)
+    ranges = live_ranges(instructions, table.values, method.inputs, method.outputs, table.root, method.at_work)
     always = (BEFORE, len(instructions))
     # a state is alive between runs as well, and no instruction says so
     ranges |= {index: always for index, planned in table.planned.items() if planned.always_alive}

@@ -8,8 +8,8 @@ what will run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch.export import ExportedProgram
@@ -29,6 +29,7 @@ from delegraph.aot.graph.tensor_spec import Bounds, spec_of_tensor
 from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.aot.passes.view_elision import own_results
 from delegraph.errors import LoweringError
+from delegraph.interfaces.memory_planner import Lifetime
 from delegraph.program.contract import MethodContract
 from delegraph.program.schema import (
     Bool,
@@ -47,7 +48,11 @@ __all__ = ["EmittedMethod", "emit_method"]
 
 @dataclass(frozen=True, slots=True)
 class EmittedMethod:
-    """A method whose tensors have no places yet. `inputs` and `outputs` are value indices."""
+    """A method whose tensors have no places yet. `inputs` and `outputs` are value indices.
+
+    `at_work`: an instruction that submits a delegate -> the last one that begins before the delegate has ended; where
+    there are any, `in_order` are the lifetimes in the graph's own order.
+    """
 
     name: str
     program: ExportedProgram
@@ -56,6 +61,8 @@ class EmittedMethod:
     outputs: tuple[int, ...]
     container: ContainerMetadata
     contract: MethodContract
+    at_work: Mapping[int, int] = field(default_factory=dict)
+    in_order: Sequence[Lifetime] = ()
 
     @property
     def node_values(self) -> dict[tuple[Node, int], int]:

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot.checks.config import check_config
 from delegraph.aot.checks.kernels import check_kernels, operators_by_library
+from delegraph.aot.checks.limits import warn_of_limits
 from delegraph.aot.checks.memory_ids import check_memory_ids
 from delegraph.aot.checks.out_variants import check_out_variants
 from delegraph.aot.config import ExecutorchBackendConfig
@@ -29,6 +30,7 @@ from delegraph.aot.emission.hierarchy import check_patterns
 from delegraph.aot.emission.instructions import ProgramData
 from delegraph.aot.emission.memory import MemoryReport, SharedMemory, load_planner, plan_memory, shared_memory
 from delegraph.aot.emission.method import EmittedMethod, emit_method
+from delegraph.aot.emission.overlap import overlap_delegates
 from delegraph.aot.emission.training import training_methods
 from delegraph.aot.emission.values import MethodValues
 from delegraph.aot.graph.edit import copy_program
@@ -177,9 +179,13 @@ def check_emittable(methods: Sequence[MethodGraph]) -> None:
 def emit(methods: Sequence[MethodGraph], request: EmissionRequest) -> EmittedProgram:
     """The methods' values and instructions. Raises `UnboundedDimension`, `UnsupportedOperator`, `LoweringError`."""
     data = ProgramData()
-    emitted = tuple(emit_method(method, data, request.config, request.planning[method.name]) for method in methods)
+    emitted = [emit_method(method, data, request.config, request.planning[method.name]) for method in methods]
+    if request.config.overlap_delegates:
+        emitted = [overlap_delegates(method, request.plugins) for method in emitted]
     constant_methods = {**training_methods(methods), **request.constant_methods}.items()
-    return EmittedProgram(emitted, tuple(_constant_method(name, value, data) for name, value in constant_methods), data)
+    return EmittedProgram(
+        tuple(emitted), tuple(_constant_method(name, value, data) for name, value in constant_methods), data
+    )
 
 
 def check_runnable(program: EmittedProgram, request: EmissionRequest) -> None:
@@ -218,6 +224,7 @@ def plan(program: EmittedProgram, request: EmissionRequest) -> PlannedProgram:
                 non_const_buffer_device=devices or None,
             )
         )
+    warn_of_limits(plans)
     return PlannedProgram(program, tuple(plans), memory, _shared_buffers(program, planning, shared))
 
 

@@ -14,7 +14,7 @@ from delegraph.aot.functional.decompose import Decompositions, Keep, NodeFilter
 from delegraph.aot.functional.functionalizer import FunctionalGraph, functional_graph
 from delegraph.aot.functional.states_apart import check_states_apart
 from delegraph.aot.graph.debug_handles import source_handles
-from delegraph.aot.graph.edit import rebuild
+from delegraph.aot.graph.edit import rebuild, with_buffers
 from delegraph.aot.graph.source_location import user_location
 from delegraph.errors import LoweringError
 
@@ -25,19 +25,21 @@ def functionalize(program: ExportedProgram, keep: Keep, only: NodeFilter | None 
     """The same program in functional core ATen, except that operators in `keep` stay whole, and with `only` all calls
     that it does not accept.
 
-    Buffers and inputs that the model mutates become outputs (BUFFER_MUTATION, USER_INPUT_MUTATION). The given program
+    Buffers and inputs that the model mutates become outputs (BUFFER_MUTATION, USER_INPUT_MUTATION); a tensor that it
+    mutates without having registered it becomes a buffer. The given program
     is not changed; weights are shared. Raises `LoweringError` for a mutation that cannot be expressed, or that reaches
     another buffer.
     """
     decompositions = Decompositions(fake_mode_of(program), keep, only)
     _forget_pending_symbols(decompositions.mode)
-    pinned_before = _pinned(decompositions.mode)
+    pinned_before = fixed_sizes(decompositions.mode)
     handles = source_handles(program.graph_module)
     rebuilt = functional_graph(program.graph_module, decompositions, handles, frozenset(program.constants))
-    pinned = _pinned(decompositions.mode).items() - pinned_before.items()
+    pinned = fixed_sizes(decompositions.mode).items() - pinned_before.items()
     if pinned:
         fixed = ", ".join(f"{symbol} to {value}" for symbol, value in sorted(pinned))
         raise LoweringError(f"decomposing the program would fix dynamic dimensions to their example: {fixed}")
+    program = with_buffers(program, {placeholder.name for placeholder in rebuilt.mutated})
     functional = rebuild(program, rebuilt.root, rebuilt.graph, _with_mutations(program, rebuilt), rebuilt.constants)
     check_states_apart(functional)
     return functional
@@ -59,14 +61,11 @@ def _forget_pending_symbols(mode: FakeTensorMode) -> None:
         mode.shape_env.pending_fresh_unbacked_symbols.clear()
 
 
-def _pinned(mode: FakeTensorMode) -> dict[str, str]:
-    """The symbolic sizes that have become numbers."""
+def fixed_sizes(mode: FakeTensorMode) -> dict[str, str]:
+    """The symbolic sizes that have become numbers, by symbol."""
     if mode.shape_env is None:
         return {}
     return {str(symbol): str(value) for symbol, value in mode.shape_env.replacements.items() if value.is_number}
-
-
-_UNCHANGEABLE = {InputKind.PARAMETER: "parameter", InputKind.CONSTANT_TENSOR: "tensor"}
 
 
 def _with_mutations(program: ExportedProgram, rebuilt: FunctionalGraph) -> list[OutputSpec]:
@@ -75,10 +74,10 @@ def _with_mutations(program: ExportedProgram, rebuilt: FunctionalGraph) -> list[
     specs = []
     for placeholder, value in rebuilt.mutated.items():
         spec = inputs[placeholder.name]
-        if (what := _UNCHANGEABLE.get(spec.kind)) is not None:
+        if spec.kind is InputKind.PARAMETER:
             writer = rebuilt.writers[placeholder]
             raise LoweringError(
-                f"the model changes its {what} {spec.target}; only buffers can be changed:"
+                f"the model changes its parameter {spec.target}; only buffers can be changed:"
                 f" register it as a buffer (register_buffer)",
                 node=writer.name,
                 location=user_location(writer),

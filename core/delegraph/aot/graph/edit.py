@@ -38,6 +38,7 @@ __all__ = [
     "rebuild",
     "unused_name",
     "with_attributes",
+    "with_buffers",
     "with_graph",
     "with_names",
     "with_ranges",
@@ -108,6 +109,20 @@ def as_torch_loads(program: ExportedProgram) -> ExportedProgram:
     """`program`, of torch's own operators, as one that `torch.export.load` reads: our verifier it does not know."""
     new = copy(program)
     new._verifiers = [Verifier]
+    return new
+
+
+def with_buffers(program: ExportedProgram, placeholders: Collection[str]) -> ExportedProgram:
+    """`program` in which those of its lifted constants are buffers, which a `state_dict` does not have."""
+    specs = program.graph_signature.input_specs
+    lifted = {spec.arg.name for spec in specs if spec.kind is InputKind.CONSTANT_TENSOR} & set(placeholders)
+    if not lifted:
+        return program
+    new = copy(program)
+    new._graph_signature = ExportGraphSignature(
+        [replace(s, kind=InputKind.BUFFER, persistent=False) if s.arg.name in lifted else s for s in specs],
+        list(program.graph_signature.output_specs),
+    )
     return new
 
 

@@ -1,4 +1,5 @@
-"""Fresh program and its model -> the program without second copies of the model's parameters and buffers.
+"""Fresh program and its model -> the program without second copies of the model's parameters and buffers, and without
+states that nothing reads.
 
 torch.export lifts a tensor that the model reaches through a plain object as a constant, though it is a registered
 buffer: the cache of a wrapper, say. Such a constant is told by its memory, and the buffer takes its place; a constant
@@ -19,7 +20,7 @@ from delegraph.aot.graph.bodies import attributes
 from delegraph.aot.graph.edit import with_graph
 from delegraph.aot.graph.stored_tensor import memory_of
 
-__all__ = ["with_own_tensors"]
+__all__ = ["with_own_tensors", "without_unread"]
 
 
 def with_own_tensors(program: ExportedProgram, model: torch.nn.Module) -> ExportedProgram:
@@ -42,6 +43,38 @@ def with_own_tensors(program: ExportedProgram, model: torch.nn.Module) -> Export
             if make is not None:
                 replaced.append((placeholders[spec.arg.name], str(spec.target), make))
     return _without(program, replaced) if replaced else program
+
+
+def without_unread(program: ExportedProgram) -> ExportedProgram:
+    """`program` without the constants that it only overwrites: what `forward` assigns in each call, and nothing reads.
+
+    The graph is edited in place.
+    """
+    placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    unread = {
+        str(spec.target): placeholders[spec.arg.name]
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.CONSTANT_TENSOR and _is_unread(placeholders[spec.arg.name])
+    }
+    if not unread:
+        return program
+    for constant in unread.values():
+        for user in list(constant.users):
+            program.graph.erase_node(user)
+        program.graph.erase_node(constant)
+    program.graph.eliminate_dead_code()
+    new = with_graph(program, attributes(program.graph_module), program.graph)
+    for target in unread:
+        del new.constants[target]
+    return new
+
+
+def _is_unread(constant: Node) -> bool:
+    """Whether all that happens to it is that values are copied into it."""
+    copies = [user for user in constant.users if user.target is torch.ops.aten.copy_.default]
+    return len(copies) == len(constant.users) > 0 and not any(
+        copied.users or copied.args[1] is constant for copied in copies
+    )
 
 
 def _without(program: ExportedProgram, replaced: list[tuple[Node, str, Callable[[], Node]]]) -> ExportedProgram:

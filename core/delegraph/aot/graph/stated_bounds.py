@@ -1,6 +1,6 @@
 """Program and the bounds that a user states of sizes by line of code -> the program with those bounds.
 
-For lines that nobody wants to change, a library's: `{"modeling_vits.py:1357": 4096}` says that no size that depends on
+For lines that nobody wants to change, a library's: `{"modeling_vits.py:1351": 4096}` says that no size that depends on
 values is larger there. `torch._check` in the model says the same.
 """
 
@@ -21,7 +21,13 @@ from delegraph.aot.graph.source_location import user_frames
 from delegraph.aot.torch_internals import ValueRanges
 from delegraph.errors import LoweringError
 
-__all__ = ["check_bounds", "with_bounds"]
+__all__ = ["bounded", "check_bounds", "with_bounds"]
+
+
+def bounded(programs: Mapping[str, ExportedProgram], bounds: Mapping[str, int] | None) -> dict[str, ExportedProgram]:
+    """`programs` with the bounds. Raises as `check_bounds`."""
+    check_bounds(programs, bounds or {})
+    return {method: with_bounds(program, bounds or {}) for method, program in programs.items()}
 
 
 def check_bounds(programs: Mapping[str, ExportedProgram], bounds: Mapping[str, int]) -> None:
@@ -30,7 +36,7 @@ def check_bounds(programs: Mapping[str, ExportedProgram], bounds: Mapping[str, i
         if not isinstance(bound, int) or bound < 1:
             raise LoweringError(f"bounds has {bound!r} for {place!r}; a bound is a number of at least 1")
         if not any(_at(node, place) for program in programs.values() for node, _ in _sizes(program)):
-            lines = {f"{file}:{line}" for p in programs.values() for n, _ in _sizes(p) for file, line, *_ in _last(n)}
+            lines = {f"{file}:{line}" for p in programs.values() for n in _first(p) for file, line, *_ in _last(n)}
             raise LoweringError(
                 f"bounds has {place!r}, and no size that depends on values is made there; such sizes are made at"
                 f" {', '.join(sorted(lines)) or 'no line'}. Write file:line, the end of a path is enough"
@@ -55,6 +61,14 @@ def _sizes(program: ExportedProgram) -> Iterator[tuple[Node, sympy.Symbol]]:
             for size in value.shape if isinstance(value, torch.Tensor) else ():
                 if isinstance(size, torch.SymInt) and size.node.expr in free_unbacked_symbols(size):
                     yield node, size.node.expr
+
+
+def _first(program: ExportedProgram) -> list[Node]:
+    """The call that makes each of these symbols."""
+    makers: dict[sympy.Symbol, Node] = {}
+    for node, symbol in _sizes(program):
+        makers.setdefault(symbol, node)
+    return list(makers.values())
 
 
 def _at(node: Node, place: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -19,6 +19,7 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.export import ExportRequest, export_method
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
+from delegraph.aot.graph.stated_bounds import bounded, with_bounds
 from delegraph.aot.quantize.annotation.composed import ComposedQuantizer
 from delegraph.aot.quantize.measurement.layers import method_report
 from delegraph.aot.quantize.program import Quantized
@@ -61,13 +62,17 @@ _NORMS: Final = frozenset({aten.batch_norm.default, aten.instance_norm.default})
 
 
 def prepared_for_training(
-    request: ExportRequest, rules: Rules, backends: Sequence[PluginSpec | Partitioner], plugins: PluginRegistry
+    request: ExportRequest,
+    bounds: Mapping[str, int] | None,
+    rules: Rules,
+    backends: Sequence[PluginSpec | Partitioner],
+    plugins: PluginRegistry,
 ) -> GraphModule:
     """A module with the calls that round. Raises `LoweringError`."""
     how = quantization_for_training(rules, backends, plugins)
     from delegraph.aot.quantize.annotation.specs import trainable
 
-    program = _exported_for_training(request)
+    program = bounded({"forward": _exported_for_training(request)}, bounds)["forward"]
     module = program.module(check_guards=False)
     assert isinstance(module, GraphModule)
     cells_as_layers(module, lambda _node: True)
@@ -79,7 +84,7 @@ def prepared_for_training(
     join_norms(prepared)
     restore_numbers(prepared.graph)
     trained = _PreparedModule(prepared, prepared.graph)
-    trained.meta = {**prepared.meta, _KEY: _Origin(program, how)}
+    trained.meta = {**prepared.meta, _KEY: _Origin(program, bounds or {}, how)}
     return trained
 
 
@@ -108,7 +113,8 @@ def converted_from_training(prepared: GraphModule) -> Quantized:
     for _, graph in graph_modules(converted):
         store_weights(graph, layers)
     report = method_report(converted, layers, None, None, (), origin.program, recipe_of, {})
-    return Quantized(exported_again("forward", converted, origin.program), report)
+    program = exported_again("forward", converted, origin.program)
+    return Quantized(with_bounds(program, origin.bounds), report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,7 @@ class _Origin:
     """The program that a prepared module was made from, and how. Copies of the module share it."""
 
     program: ExportedProgram
+    bounds: Mapping[str, int]
     how: QuantizationRequest
 
     def __deepcopy__(self, memo: object) -> Self:

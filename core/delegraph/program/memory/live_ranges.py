@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from types import MappingProxyType
 from typing import TypeAlias
 
 from delegraph.program.dtypes import nbytes
@@ -49,11 +50,13 @@ def live_ranges(
     inputs: Iterable[int],
     outputs: Iterable[int],
     root: Callable[[int], int],
+    at_work: Mapping[int, int] = MappingProxyType({}),
 ) -> dict[int, Span]:
     """Root value -> the first and the last instruction that uses it or a view of it.
 
-    Inputs are in use before the first instruction, outputs after the last. A loop keeps the values from before it that
-    it uses alive to its end, and all that are read after it alive from its start.
+    Inputs are in use before the first instruction, outputs after the last, and what instruction `step` uses up to
+    `at_work[step]`, if that is there: it begins what goes on beside the next ones. A loop keeps the values from before
+    it that it uses alive to its end, and all that are read after it alive from its start.
     """
     end = len(instructions)
     first: dict[int, int] = {}
@@ -63,7 +66,7 @@ def live_ranges(
         for value in tensor_indices(indices, values):
             owner = root(value)
             first.setdefault(owner, step)
-            last[owner] = step
+            last[owner] = max(last.get(owner, step), at_work.get(step, step))
     _stretch_over_loops(first, last, _loops(instructions))
     return {owner: (first[owner], last[owner]) for owner in first}
 

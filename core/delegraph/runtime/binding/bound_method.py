@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from delegraph.interfaces.kernel import BoundCall
+from delegraph.program.limits import Limits
+from delegraph.runtime.binding.blocks import Finish, bind_blocks
 from delegraph.runtime.binding.checking import InstructionCheck
-from delegraph.runtime.binding.instructions import Binder, Finish, bind_blocks
+from delegraph.runtime.binding.instructions import Binder
 from delegraph.runtime.binding.shape_bindings import SettledBinder, ShapeBindings
 from delegraph.runtime.execution import executor
 from delegraph.runtime.execution.faults import instruction_fault
-from delegraph.runtime.execution.limits import Limits
+from delegraph.runtime.execution.in_flight import InFlight
 from delegraph.runtime.execution.stop import Stop
 from delegraph.runtime.execution.tracing import EXECUTE, EventTracer, InstructionTracer
 from delegraph.runtime.values.memory import TempAllocator
 
 __all__ = ["Execute", "around_calls", "bind_method"]
+
+Wrap = Callable[[BoundCall, int, int], BoundCall]
+"""(call, chain, instruction) -> the call that runs in its place."""
 
 Execute = Callable[[Stop], None]
 """Runs a method on the inputs that are set, until it is stopped. Raises the fault of an instruction."""
@@ -27,24 +33,33 @@ Execute = Callable[[Stop], None]
 def around_calls(
     binder: Binder, check: bool, temp_allocator: TempAllocator | None, event_tracer: EventTracer | None
 ) -> Finish:
-    """The wrapper around each bound call: none, unless it is checked, traced or has bounded temporary memory."""
-    finish: Finish = lambda call, chain, instruction: call  # noqa: E731
-    if check:
-        finish = InstructionCheck(binder.plan, binder.values, binder.delegates, binder.context).checked
+    """The wrappers around bound calls: none, unless they are checked, traced or have bounded temporary memory."""
+    as_it_is: Wrap = lambda call, chain, instruction: call  # noqa: E731
+    finish = Finish(as_it_is, as_it_is, as_it_is)
+    if check:  # which submits nothing
+        finish = replace(
+            finish, run=InstructionCheck(binder.plan, binder.values, binder.delegates, binder.context).checked
+        )
     if temp_allocator is not None:
-        finish = _resetting(temp_allocator.reset, finish)
+        reset = partial(_resetting, temp_allocator.reset)
+        finish = Finish(reset(finish.run), reset(finish.submit), finish.wait)
     if event_tracer is not None:
-        finish = InstructionTracer(event_tracer, binder.plan, binder.slots).around(finish)
+        tracer = InstructionTracer(event_tracer, binder.plan, binder.slots)
+        finish = Finish(tracer.around(finish.run), tracer.submitting(finish.submit), tracer.waiting(finish.wait))
     return finish
 
 
-def bind_method(binder: Binder, finish: Finish, limits: Limits, event_tracer: EventTracer | None) -> Execute:
+def bind_method(
+    binder: Binder, finish: Finish, limits: Limits, event_tracer: EventTracer | None, in_flight: InFlight
+) -> Execute:
     """The call that runs the instructions, bound by `binder` and wrapped by `finish`.
 
     It remembers shapes where those of the inputs change. Raises the fault of an instruction that cannot be bound.
     """
     with np.errstate(all="ignore"):
         execute = _bind(binder, finish, limits)
+    if binder.schedule.flights:
+        execute = in_flight.around(execute)
     if binder.kernels:  # whose arithmetic is NumPy's; to set this costs as much as a small delegate
         execute = np.errstate(all="ignore")(execute)
     return execute if event_tracer is None else _traced(event_tracer, binder.plan.name, execute)
@@ -59,7 +74,9 @@ def _bind(binder: Binder, finish: Finish, limits: Limits) -> Execute:
             plan,
             values,
             blocks,
-            lambda values: SettledBinder(plan, values, binder.kernels, binder.delegates, binder.context),
+            lambda values: SettledBinder(
+                plan, values, binder.kernels, binder.delegates, binder.context, binder.schedule
+            ),
             lambda binder: bind_blocks(plan, binder, finish, fault_of),
             fault_of,
             limits,
@@ -69,7 +86,7 @@ def _bind(binder: Binder, finish: Finish, limits: Limits) -> Execute:
     return partial(executor.run, blocks, fault_of, limits)
 
 
-def _resetting(reset: Callable[[], None], inner: Finish) -> Finish:
+def _resetting(reset: Callable[[], None], inner: Wrap) -> Wrap:
     def finish(call: BoundCall, chain: int, instruction: int) -> BoundCall:
         call = inner(call, chain, instruction)
 

@@ -1,7 +1,7 @@
-"""Instruction records + values + kernels + delegates -> bound calls in blocks.
+"""Instruction records + values + kernels + delegates -> bound calls.
 
 Every instruction becomes a call without arguments. If all its arguments are fixed they are put into it here; the rest
-are gathered from the value table when it runs. `executor.py` runs them.
+are gathered from the value table when it runs. `blocks.py` puts them into blocks, `executor.py` runs those.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import CO_VARARGS
-from itertools import pairwise
 from types import FunctionType
 
 import numpy as np
@@ -29,7 +28,6 @@ from delegraph.program.kernel_calls import Arguments, Need, kernel_key, needed_k
 from delegraph.program.prim_op_names import DEVICE_COPIES, ET_COPY_INDEX, ET_VIEW
 from delegraph.program.schema import (
     Bool,
-    Chain,
     DelegateCall,
     ExecutionPlan,
     FreeCall,
@@ -42,7 +40,8 @@ from delegraph.program.schema import (
 )
 from delegraph.program.walk import instructions
 from delegraph.runtime.binding.rebinding import bound_by_address
-from delegraph.runtime.execution.executor import Block, FaultOf
+from delegraph.runtime.binding.schedule import Schedule
+from delegraph.runtime.execution.in_flight import Flight
 from delegraph.runtime.resolution.context import MethodContext
 from delegraph.runtime.resolution.delegates import Delegate
 from delegraph.runtime.resolution.kernels import KernelRegistry
@@ -91,8 +90,10 @@ class Binder:
         kernels: Mapping[Need, Kernel],
         delegates: Sequence[Delegate],
         context: MethodContext,
+        schedule: Schedule,
     ) -> None:
         self.plan = plan
+        self.schedule = schedule
         self.values = values
         self.slots = values.slots
         self.records = plan.values
@@ -173,6 +174,27 @@ class Binder:
             execute(context, handle, args)
 
         return self.gathering(run, call.args)
+
+    def submit(self, call: DelegateCall, flight: Flight) -> BoundCall:
+        """The call that submits a delegate; `flight` keeps the event."""
+        self.check_writes(call, self.num_outputs(call))
+        delegate = self.delegates[call.delegate_index]
+        submission, context, handle = delegate.submission, self.delegate_context, delegate.handle
+        assert submission is not None
+        if self.values.fixed(call.args):
+            args = [self.delegates_argument(index) for index in call.args]
+            self.require_writable(delegate.outputs_of(args))
+            return partial(flight.begin, delegate.bind_submit(context, args), args)
+
+        def run(*args: Argument) -> None:
+            self.require_writable(delegate.outputs_of(args))
+            flight.begin(partial(submission.submit, context, handle, args), args)
+
+        return self.gathering(run, call.args)
+
+    def wait(self, call: DelegateCall, flight: Flight) -> BoundCall:
+        """The call that waits for a delegate that was submitted."""
+        return flight.wait
 
     def elsewhere_each_time(self, args: Arguments) -> tuple[int, ...]:
         """The positions of the arguments that vary, if all that do are arrays of fixed shape whose memory changes."""
@@ -303,49 +325,6 @@ def _refuse_other_arity(kernel: Kernel, number: int) -> None:
             f"the kernel of {kernel.library!r} takes {most} parameters, and is called with {number}: the context, then"
             " the operator's arguments, its outs included"
         )
-
-
-def bind_blocks(plan: ExecutionPlan, binder: Binder, finish: Finish, fault_of: FaultOf) -> tuple[Block, ...]:
-    """All chains of `plan`, bound and cut into blocks. `finish` may wrap each call (tracing, temporary memory)."""
-    blocks: list[Block] = []
-    for chain, record in enumerate(plan.chains):
-        calls: list[BoundCall] = []
-        conditions: dict[int, Callable[[], bool]] = {}
-        for index, instruction in enumerate(record.instructions):
-            try:
-                if isinstance(instruction, JumpFalseCall):
-                    conditions[index] = binder.condition(instruction)
-                    calls.append(conditions[index])  # keeps the indices; not called from here
-                else:
-                    calls.append(finish(binder.bind(instruction), chain, index))
-            except Exception as error:
-                raise fault_of(chain, index, error) from error
-            # Instructions run one after the other, so that the next may use the same scratch memory.
-            binder.context.end_binding()
-        blocks += _cut(chain, record, calls, conditions, len(blocks))
-    return tuple(blocks)
-
-
-Finish = Callable[[BoundCall, int, int], BoundCall]
-"""(call, chain, instruction) -> the call that the executor runs."""
-
-
-def _cut(
-    chain: int, record: Chain, calls: Sequence[BoundCall], conditions: dict[int, Callable[[], bool]], first: int
-) -> Iterator[Block]:
-    """A block ends before a jump's destination and after a jump."""
-    end = len(calls)
-    jumps = {index: jump for index, jump in enumerate(record.instructions) if isinstance(jump, JumpFalseCall)}
-    destinations = {index: jump.destination_instruction for index, jump in jumps.items()}
-    starts = sorted({0, *destinations.values(), *(index + 1 for index in conditions)} - {end}) if end else []
-    # Instruction that starts a block -> the block's number; the end is the block behind the last.
-    number = {start: first + position for position, start in enumerate([*starts, end])}
-    for start, stop in pairwise([*starts, end]):
-        condition = conditions.get(stop - 1)
-        # The jump is the block's condition, and none of its calls.
-        last = stop if condition is None else stop - 1
-        if_false = number[stop if condition is None else destinations[stop - 1]]
-        yield Block(chain, start, tuple(calls[start:last]), number[stop], if_false, condition)
 
 
 def _own_view(value: Argument) -> Argument:

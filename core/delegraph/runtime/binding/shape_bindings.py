@@ -22,13 +22,15 @@ from typing import Final, TypeAlias
 from delegraph.interfaces.backend import Argument
 from delegraph.interfaces.kernel import BoundCall, Kernel
 from delegraph.program.kernel_calls import Arguments, Need
+from delegraph.program.limits import Limits
 from delegraph.program.prim_op_names import ET_VIEW
 from delegraph.program.schema import DelegateCall, ExecutionPlan, Instruction, KernelCall
 from delegraph.program.walk import instructions
 from delegraph.runtime.binding.instructions import Binder, replaced_values
+from delegraph.runtime.binding.schedule import Schedule
 from delegraph.runtime.execution import executor
 from delegraph.runtime.execution.executor import Block, FaultOf, ShapesChanged
-from delegraph.runtime.execution.limits import Limits
+from delegraph.runtime.execution.in_flight import Flight
 from delegraph.runtime.execution.stop import Stop
 from delegraph.runtime.resolution.context import MethodContext
 from delegraph.runtime.resolution.delegates import Delegate
@@ -241,8 +243,9 @@ class SettledBinder(Binder):
         kernels: Mapping[Need, Kernel],
         delegates: Sequence[Delegate],
         context: MethodContext,
+        schedule: Schedule,
     ) -> None:
-        super().__init__(plan, values, kernels, delegates, context.over(values))
+        super().__init__(plan, values, kernels, delegates, context.over(values), schedule)
         self.delegate_context = context
 
     def bind(self, instruction: Instruction) -> BoundCall:
@@ -269,12 +272,27 @@ class SettledBinder(Binder):
 
     def delegate(self, call: DelegateCall) -> BoundCall:
         """A delegate may have state, so it is not called twice: its outputs' shapes are checked afterwards."""
+        return self.with_shapes_checked(call, lambda: super(SettledBinder, self).delegate(call))
+
+    def submit(self, call: DelegateCall, flight: Flight) -> BoundCall:
+        """As `bind`."""
+        try:
+            return super().submit(call, flight)
+        except Exception:
+            return _go_on_dynamically
+
+    def wait(self, call: DelegateCall, flight: Flight) -> BoundCall:
+        """The same: until it has ended, nobody looks at its outputs."""
+        return self.with_shapes_checked(call, lambda: super(SettledBinder, self).wait(call, flight))
+
+    def with_shapes_checked(self, call: DelegateCall, bind: Callable[[], BoundCall]) -> BoundCall:
+        """The call that `bind` makes, which raises `ShapesChanged` where it is followed by other shapes."""
         values, slots = self.values, self.slots
         expected = [(index, slots[index]) for index in call.args if index in values.moving and values.fixed((index,))]
         if not expected:
-            return super().delegate(call)
+            return bind()
         unchanged = _as_expected(slots, expected)
-        execute = super().delegate(call)  # binding alone may resize an output
+        execute = bind()  # binding alone may resize an output
         if not unchanged():
             raise ShapesChanged
 

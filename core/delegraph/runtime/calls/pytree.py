@@ -2,7 +2,8 @@
 
 A `.pte` carries a spec for each method's ((args), {kwargs}) and for its result (`ContainerMetadata`), in the format of
 `torch.utils._pytree.treespec_dumps`, protocol 1. Nothing that a spec names is ever imported: containers of other
-people's types are dicts if the spec has their keys, else tuples.
+people's types are dicts if the spec has their keys, else tuples; but a NamedTuple or a dataclass whose class the caller
+hands over, which a spec has by its name.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import json
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from delegraph.errors import InvalidArgument, InvalidProgram
+from delegraph.program.named_classes import fields_of, is_named_class
 
 PROTOCOL: Final = 1
 
@@ -31,6 +33,28 @@ class TreeSpec:
     max_length: int | None = None
     absent_keys: tuple[str, ...] = ()
     """Fields of a dataclass that were None when the model was exported; they are no children."""
+    class_name: str = ""
+    """Of a NamedTuple or a dataclass."""
+    made: type[Any] | None = None
+    """The caller's class of that name, which `unflatten` makes one of."""
+
+    def with_types(self, types: Mapping[str, type[Any]]) -> TreeSpec:
+        """The same, which gives results of the caller's classes, by name. Raises `InvalidArgument` for a class that
+        has not the fields that the model's had."""
+        if not self.kind:
+            return self
+        children = tuple(child.with_types(types) for child in self.children)
+        made = types.get(self.class_name)
+        if made is not None:
+            names = fields_of(made)
+            fits = len(names) == len(children) if self.keys is None else {*self.keys} <= {*names}
+            if not fits:
+                mine = f"{len(children)} fields" if self.keys is None else ", ".join(map(str, self.keys))
+                raise InvalidArgument(
+                    f"types has {made.__qualname__} with the fields {', '.join(names)}, and the model's"
+                    f" {self.class_name} has {mine}"
+                )
+        return replace(self, children=children, made=made)
 
     @classmethod
     def of(cls, tree: object, depth: int = 0) -> TreeSpec:
@@ -87,7 +111,7 @@ class TreeSpec:
             return tree if isinstance(tree, tuple | list | deque) else None
         if isinstance(tree, Mapping):
             return [tree[key] for key in self.keys] if self._has_my_keys(tree) else None
-        if self.kind in _MAPPINGS:
+        if self.kind in _MAPPINGS and not self.class_name:
             return None
         names = [key for key in self.keys if isinstance(key, str) and hasattr(tree, key)]
         return [getattr(tree, name) for name in names] if len(names) == len(self.keys) else None
@@ -102,6 +126,10 @@ class TreeSpec:
             return next(leaves)
         # The order of children is that of the file, whose keys may be in another order than the caller's.
         items = [child._build(leaves) for child in self.children]
+        if self.made is not None:
+            fields = fields_of(self.made)
+            named = zip(fields if self.keys is None else map(str, self.keys), items, strict=True)
+            return self.made(**{**dict.fromkeys(fields), **dict(named)})  # torch leaves out a field that was None
         if self.keys is not None:
             result = dict(zip(self.keys, items, strict=True)) | dict.fromkeys(self.absent_keys)
             return OrderedDict(result) if self.kind == "collections.OrderedDict" else result
@@ -116,6 +144,18 @@ class TreeSpec:
         if self.keys is not None:
             return _braces(zip(self.keys, self.children, strict=True))
         return _brackets(self.children, "[]" if self.kind == "builtins.list" else "()")
+
+
+def types_by_name(types: Iterable[type[Any]]) -> dict[str, type[Any]]:
+    """Classes that a caller hands over, by name. Raises `InvalidArgument` for what is no NamedTuple or dataclass, and
+    for two of one name."""
+    by_name: dict[str, type[Any]] = {}
+    for kind in types:
+        if not is_named_class(kind):
+            raise InvalidArgument(f"types takes classes of NamedTuples and dataclasses, not {kind!r}")
+        if by_name.setdefault(kind.__name__, kind) is not kind:
+            raise InvalidArgument(f"types has two classes called {kind.__name__}; a program knows them by that name")
+    return by_name
 
 
 _MAPPINGS: Final = frozenset({"builtins.dict", "collections.OrderedDict", "collections.defaultdict"})
@@ -157,7 +197,8 @@ def _parse(node: dict[str, Any], depth: int = 0) -> TreeSpec:
             context = json.loads(context)
         except ValueError:  # a name: the type of a namedtuple
             context = None
-    spec = TreeSpec(str(node["type"]), children, *_keys_and_length(node["type"], context))
+    name = node.get("class", "")
+    spec = TreeSpec(str(node["type"]), children, *_keys_and_length(node["type"], context), class_name=str(name))
     _check(spec)
     return spec
 

@@ -14,20 +14,23 @@ from time import monotonic
 
 from delegraph.errors import LimitExceeded, RuntimeFault
 from delegraph.interfaces.kernel import BoundCall
-from delegraph.runtime.execution.limits import Limits
+from delegraph.program.limits import Limits
 from delegraph.runtime.execution.stop import Stop, time_exceeded
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Calls of a straight run of instructions from `start` on in `chain`; then the jump on `condition`, if any.
+    """Calls of a straight run of instructions in `chain`; then the jump on `condition`, if any.
 
-    `if_true` and `if_false` are indices of blocks; the index after the last block ends the execution.
+    `places` has the instruction of each call, and then the jump's, or the one behind them; `count` is the number of
+    instructions and one for the jump. `if_true` and `if_false` are indices of blocks; the index after the last block
+    ends the execution.
     """
 
     chain: int
-    start: int
+    places: Sequence[int]
     calls: tuple[BoundCall, ...]
+    count: int
     if_true: int
     if_false: int
     condition: Callable[[], bool] | None = None
@@ -66,7 +69,7 @@ def run(
         block = blocks[position]
         if visited is not None:
             visited.add(position)
-        left -= len(block.calls) + 1  # the jump counts, too: a loop of jumps alone is endless as well
+        left -= block.count  # the jump counts, too: a loop of jumps alone is endless as well
         try:
             run_block(block, fault_of, stop, call_index)
         except ShapesChanged as changed:
@@ -79,7 +82,7 @@ def run(
         try:
             target = block.if_true if block.condition() else block.if_false
         except Exception as error:
-            raise fault_of(block.chain, block.start + len(block.calls), error) from error
+            raise fault_of(block.chain, block.places[-1], error) from error
         # Without a jump back a run ends by itself, so nothing else has to be watched here.
         if target <= position:
             _check_loop(block, left, limits, stop, fault_of)
@@ -100,14 +103,10 @@ def run_block(block: Block, fault_of: FaultOf, stop: Stop, call_index: int = 0) 
         if isinstance(error, ShapesChanged) and stop.fault is None:
             error.call = failed + error.done
             raise
-        raise fault_of(block.chain, block.start + failed, stop.fault or error) from error
+        raise fault_of(block.chain, block.places[failed], stop.fault or error) from error
     # The iterator was moved to its end, so that the place is known by how many calls were left out.
     if stop.fault is not None:
-        raise fault_of(block.chain, max(block.start, _last(block) - stop.remaining), stop.fault)
-
-
-def _last(block: Block) -> int:
-    return block.start + len(block.calls) - 1
+        raise fault_of(block.chain, block.places[max(0, len(block.calls) - 1 - stop.remaining)], stop.fault)
 
 
 def _check_loop(block: Block, left: float, limits: Limits, stop: Stop, fault_of: FaultOf) -> None:
@@ -117,7 +116,7 @@ def _check_loop(block: Block, left: float, limits: Limits, stop: Stop, fault_of:
             f"{limits.instructions:,} instructions were run, which is their limit: this loop never ends,"
             " or set Limits(instructions=…) to give it more"
         )
-        raise fault_of(block.chain, block.start + len(block.calls), endless)
+        raise fault_of(block.chain, block.places[-1], endless)
     if monotonic() > stop.deadline:
         assert limits.seconds is not None
-        raise fault_of(block.chain, block.start + len(block.calls), time_exceeded(limits.seconds))
+        raise fault_of(block.chain, block.places[-1], time_exceeded(limits.seconds))

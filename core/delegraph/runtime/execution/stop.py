@@ -27,7 +27,7 @@ from typing import Any
 
 from delegraph.errors import Cancelled, LimitExceeded, RuntimeFault
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, LogLevel
-from delegraph.runtime.execution.limits import Limits
+from delegraph.program.limits import Limits
 
 __all__ = ["WATCH", "Runs", "Stop", "time_exceeded"]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -33,12 +34,17 @@ from delegraph.program.walk import instructions
 from delegraph.runtime.execution.faults import instruction_name
 
 Call: TypeAlias = Callable[[], object]
+Wrap: TypeAlias = Callable[[Call, int, int], Call]
 
 LOAD_METHOD = "Method::load"
 LOAD_DELEGATE = "Delegate::init"
 EXECUTE = "Method::execute"
+WAIT = "wait"
+"""What the host does at the end of a delegate that was submitted."""
 NOWHERE = (-1, -1)
 """The place of events outside of instructions."""
+
+_PLACE: Final = ContextVar("place", default=NOWHERE)
 
 
 class DebugLevel(IntEnum):
@@ -121,8 +127,6 @@ class EventTracer:
         self._blocks: list[EventBlock] = []
         self._deferred: list[_Deferred] = []
         self._deferred_into: EventBlock | None = None
-        self.place = NOWHERE
-        """Chain and instruction that run now."""
         self._value_bytes = 0
         self._ticks = platform.current_ticks
         self._ns_per_tick = platform.ns_per_tick
@@ -131,13 +135,27 @@ class EventTracer:
     def blocks(self) -> list[EventBlock]:
         """The blocks so far, complete: deferred reports are in them."""
         deferred, self._deferred = self._deferred, []
-        now = self.place
         try:
-            for self._deferred_into, self.place, report in deferred:
-                report()
+            for self._deferred_into, place, report in deferred:
+                with self.at(*place):
+                    report()
         finally:
-            self._deferred_into, self.place = None, now
+            self._deferred_into = None
         return self._blocks
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Chain and instruction that run now, also in a thread that works for a delegate (`CallQueue`)."""
+        return _PLACE.get()
+
+    @contextmanager
+    def at(self, chain: int, instruction: int) -> Iterator[None]:
+        """Within it, events that do not say theirs have this place."""
+        token = _PLACE.set((chain, instruction))
+        try:
+            yield
+        finally:
+            _PLACE.reset(token)
 
     def defer(self, report: Callable[[], object]) -> None:
         """Call `report`, once, before somebody reads the events: its events belong where `defer` was called.
@@ -242,29 +260,72 @@ class InstructionTracer:
         self._plan = plan
         self._slots = slots
         self._written = values_written(plan)
+        self._begun: dict[tuple[int, int], int] = {}
 
-    def around(self, finish: Callable[[Call, int, int], Call]) -> Callable[[Call, int, int], Call]:
+    def around(self, finish: Wrap) -> Wrap:
         """`finish`, and then time the call and keep the values that it writes, if the tracer wants them."""
         return lambda call, chain, instruction: self._traced(finish(call, chain, instruction), chain, instruction)
 
+    def submitting(self, finish: Wrap) -> Wrap:
+        """`finish`, and then remember when the call submitted a delegate."""
+        return lambda call, chain, number: self._submitting(finish(call, chain, number), chain, number)
+
+    def waiting(self, finish: Wrap) -> Wrap:
+        """`finish`, and then time the delegate, from its submission to the end of the call that waits for it; in it, as
+        an event of its own, the time for which the host waited."""
+        return lambda call, chain, number: self._waiting(finish(call, chain, number), chain, number)
+
     def _traced(self, call: Call, chain: int, instruction: int) -> Call:
-        tracer = self._tracer
-        name = instruction_name(self._plan, self._plan.chains[chain].instructions[instruction])
+        tracer, name = self._tracer, self._name(chain, instruction)
+        log_written = self._logging_of(chain, instruction)
+
+        def run() -> None:
+            with tracer.at(chain, instruction), tracer.profile(name, chain=chain, instruction=instruction):
+                call()
+            log_written()
+
+        return run
+
+    def _submitting(self, call: Call, chain: int, instruction: int) -> Call:
+        tracer, begun = self._tracer, self._begun
+
+        def run() -> None:
+            begun[chain, instruction] = tracer.now()
+            with tracer.at(chain, instruction):
+                call()
+
+        return run
+
+    def _waiting(self, call: Call, chain: int, instruction: int) -> Call:
+        tracer, begun, name = self._tracer, self._begun, self._name(chain, instruction)
+        log_written = self._logging_of(chain, instruction)
+
+        def run() -> None:
+            with tracer.at(chain, instruction):
+                try:
+                    with tracer.profile(WAIT, chain=chain, instruction=instruction, delegate_debug_id=WAIT):
+                        call()
+                finally:
+                    tracer.log_profiling(name, begun[chain, instruction], tracer.now(), chain, instruction)
+            log_written()
+
+        return run
+
+    def _name(self, chain: int, instruction: int) -> str:
+        return instruction_name(self._plan, self._plan.chains[chain].instructions[instruction])
+
+    def _logging_of(self, chain: int, instruction: int) -> Callable[[], None]:
+        """The call that keeps the values that an instruction wrote, if the tracer wants them."""
+        tracer, name = self._tracer, self._name(chain, instruction)
         record = self._plan.chains[chain].instructions[instruction]
         written = _as_returned(self._plan, record, self._written[chain, instruction])
 
-        def run() -> None:
-            tracer.place = chain, instruction
-            try:
-                with tracer.profile(name, chain=chain, instruction=instruction):
-                    call()
-            finally:
-                tracer.place = NOWHERE
+        def log() -> None:
             if tracer.debug_level >= DebugLevel.INTERMEDIATE_OUTPUTS:
                 for index in written:
                     tracer.log_value(name, self._value(index), value_index=index, chain=chain, instruction=instruction)
 
-        return run
+        return log
 
     def _value(self, index: int) -> object:
         """A list's tensors may have been resized since it was brought up to date."""

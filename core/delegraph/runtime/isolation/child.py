@@ -58,7 +58,7 @@ def _told(error: Exception) -> dict[str, object]:
 
 def _loaded(request: Mapping[str, Any], arrays: Arrays) -> tuple[Module, object]:
     lacking = restrict(Allowed.READING)
-    from delegraph.runtime.execution.limits import Limits
+    from delegraph.program.limits import Limits
     from delegraph.runtime.module import load
 
     sources = [source if isinstance(source, str) else arrays[source] for source in request["sources"]]

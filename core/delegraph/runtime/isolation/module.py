@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces.data_loader import DataLoader
+from delegraph.program.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.calls.arguments import Arguments
+from delegraph.runtime.calls.pytree import types_by_name
 from delegraph.runtime.data_loader import Source, open_data_loader
-from delegraph.runtime.execution.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.integrity import IntegrityMode, Trust
 from delegraph.runtime.isolation.frames import Arrays, value_of
 from delegraph.runtime.isolation.process import Process
@@ -43,13 +44,15 @@ def load_isolated(
     limits: Limits | None = None,
     integrity: IntegrityMode = "lazy",
     trusted_keys: Iterable[Key] | None = None,
+    types: Iterable[type[Any]] = (),
     **options: Any,
 ) -> IsolatedModule:
     """Load a program in a process of its own: `delegraph.load(…, isolated=True)`, which says what the arguments are.
 
-    `options` are `kernels`, `backend_options`, `prefer` and `check`, of names, numbers and truth values.
+    `options` are `kernels`, `backend_options`, `prefer`, `check` and `cache`, of names, numbers and truth values.
     Raises what loading raises, and `InvalidType` for options that are objects of this process.
     """
+    by_name = types_by_name(types)
     trust = Trust.of(integrity, trusted_keys)
     limits = limits or DEFAULT_LIMITS
     data_files = [] if data_path is None else [data_path] if isinstance(data_path, _ONE) else list(data_path)
@@ -75,7 +78,7 @@ def load_isolated(
     except BaseException:
         process.close()
         raise
-    return IsolatedModule(program, method, process, str(lacking))
+    return IsolatedModule(program, method, process, str(lacking), by_name)
 
 
 _ONE = (str, os.PathLike, bytes, bytearray, memoryview, DataLoader)
@@ -116,12 +119,20 @@ class IsolatedModule:
     raise `InvalidState`. A run that is cancelled, or is over its time, ends the process.
     """
 
-    def __init__(self, program: Program, method: str, process: Process, lacking: str = "") -> None:
+    def __init__(
+        self,
+        program: Program,
+        method: str,
+        process: Process,
+        lacking: str = "",
+        types: Mapping[str, type[Any]] = MappingProxyType({}),
+    ) -> None:
         self.program = program
         """The program as this process read it, which runs nothing."""
         self.lacking = lacking
         """Why the process may still open files and sockets, in words; "": it may not."""
         self._process = process
+        self._types = types
         self._main = self[method]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -132,7 +143,7 @@ class IsolatedModule:
         """The method `name`. Raises `NotFound`."""
         plan = self.program.plan(name)
         method: Any = IsolatedMethod(self.program, name, self._process)
-        return StructuredMethod(method, plan.container_meta_type)
+        return StructuredMethod(method, plan.container_meta_type, self._types)
 
     def __getattr__(self, name: str) -> StructuredMethod:
         if name.startswith("_") or name == "program" or name not in self.program.method_names:

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, Final, cast
 
 from delegraph import errors
 from delegraph.errors import Internal, InvalidState, NotSupported, RuntimeFault
+from delegraph.program.limits import Limits
 from delegraph.runtime.execution.exclusive import Exclusive
-from delegraph.runtime.execution.limits import Limits
 from delegraph.runtime.execution.stop import Runs
 from delegraph.runtime.isolation.frames import BadFrame, read, values_from, write
 from delegraph.tables import printable

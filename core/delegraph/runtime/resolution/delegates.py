@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -43,8 +43,28 @@ from delegraph.runtime.lacking import lacking
 from delegraph.runtime.resolution.backends import BackendRegistry
 from delegraph.tables import printable
 
+if TYPE_CHECKING:
+    from delegraph.interfaces.submission import Event
+
 BindHook: TypeAlias = Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], object] | None]
 """`BackendInterface.bind`."""
+
+
+SubmitHook: TypeAlias = "Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Event]"
+"""`BackendInterface.submit`."""
+
+BindSubmitHook: TypeAlias = (
+    "Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], Event] | None]"
+)
+"""`BackendInterface.bind_submit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """How a delegate is submitted: the hooks of its backend."""
+
+    submit: SubmitHook
+    bind: BindSubmitHook
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +79,8 @@ class Delegate:
     destroy: Callable[[Handle], None]
     bind_hook: BindHook
     binds_again: bool
+    submission: Submission | None = None
+    """None: it is not submitted, but executed."""
 
     def outputs_of(self, args: Sequence[Argument]) -> Sequence[Argument]:
         """Those of a call's arguments that are known to be written: the last, if the handle does not tell more."""
@@ -69,16 +91,22 @@ class Delegate:
         bound = self.bind_hook(context, self.handle, args)
         return partial(self.execute, context, self.handle, args) if bound is None else bound
 
+    def bind_submit(self, context: BackendExecutionContext, args: Sequence[Argument]) -> Callable[[], Event]:
+        """A call that submits a run with exactly these arguments."""
+        assert self.submission is not None
+        bound = self.submission.bind(context, self.handle, args)
+        return partial(self.submission.submit, context, self.handle, args) if bound is None else bound
+
 
 def load_delegates(
     plan: ExecutionPlan,
     blobs: Sequence[Buffer],
     registry: BackendRegistry,
-    context_for: Callable[[str], BackendInitContext],
+    context_for: Callable[[int], BackendInitContext],
     release: Callable[[Buffer], None],
     like: Sequence[Delegate] = (),
 ) -> tuple[tuple[Delegate, ...], Callable[[], None]]:
-    """All delegates of `plan`, and the call that destroys them. `context_for(backend_id)` is the context for `init`;
+    """All delegates of `plan`, and the call that destroys them. `context_for(index)` is the context for its `init`;
     blobs that a backend does not keep are passed to `release`. `like` are those of another session, loaded likewise.
 
     Raises `BackendMissing` (one for all that are missing), `DelegateInvalidCompatibility`, or the error of an `init`;
@@ -89,7 +117,7 @@ def load_delegates(
     with ExitStack() as destroy:
         for index, record in enumerate(plan.delegates):
             with _naming(plan, index, record):
-                context = context_for(record.id)
+                context = context_for(index)
                 delegate = _fork(backends[record.id], like[index], context) if like else None
                 if delegate is None:
                     _check_stamp(backends[record.id], record)
@@ -191,7 +219,18 @@ def _init(
         hook("destroy"),
         bind,
         backend.binds_again,
+        _submission(backend, handle, registry),
     )
+
+
+def _submission(backend: BackendInterface, handle: Handle, registry: BackendRegistry) -> Submission | None:
+    """A tool that surrounds executions, and knows nothing of submitted ones, would miss them: then there are none."""
+    plugins = registry.plugins
+    surrounded = plugins.is_wrapped("submit")
+    if not backend.submits(handle) or (plugins.is_wrapped("execute") and not surrounded):
+        return None
+    submit = np.errstate(all="ignore")(plugins.bound("delegraph.backends", backend, "submit"))
+    return Submission(submit, (lambda context, handle, args: None) if surrounded else backend.bind_submit)
 
 
 def _fork(backend: BackendInterface, like: Delegate, context: BackendInitContext) -> Delegate | None:

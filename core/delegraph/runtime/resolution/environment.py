@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import cause_of
 from delegraph.interfaces.backend import BackendInterface
+from delegraph.interfaces.compilation_cache import CacheChoice
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
-from delegraph.runtime.execution.limits import DEFAULT_LIMITS, Limits
+from delegraph.program.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.resolution.backends import BackendRegistry
 from delegraph.runtime.resolution.kernels import KernelOrder, KernelRegistry
 
@@ -25,6 +26,7 @@ class Environment:
     their ids in place of installed ones; `plugins` is where installed ones are found (None: the process's registry).
     `check` says whether calls are watched (`checking.py`; None: as the environment variable does). `prefer` are the
     preferences that made `plugins` of the process's registry; such an environment can be sent to another process.
+    `cache` is where backends keep what they compile at load (`CompilationCache.of`).
     """
 
     kernels: KernelOrder | None = None
@@ -34,6 +36,7 @@ class Environment:
     limits: Limits = DEFAULT_LIMITS
     check: bool | None = None
     prefer: Mapping[str, str] | None = None
+    cache: CacheChoice = None
 
     @classmethod
     def of(
@@ -45,6 +48,7 @@ class Environment:
         platform: Platform | str = DEFAULT_PLATFORM,
         limits: Limits | None = None,
         check: bool | None = None,
+        cache: CacheChoice = None,
     ) -> Environment:
         """The environment of a caller's choices: `plugins` with the preferences `prefer`; `platform`, or its name.
 
@@ -53,7 +57,7 @@ class Environment:
         registry = Environment(plugins=plugins).plugin_registry().preferring(prefer) if prefer else plugins
         again = dict(prefer) if prefer and plugins is None else None
         chosen = _platform_called(platform, registry)
-        return cls(kernels, backends, registry, chosen, limits or DEFAULT_LIMITS, check, again)
+        return cls(kernels, backends, registry, chosen, limits or DEFAULT_LIMITS, check, again, cache)
 
     @property
     def has_own_plugins(self) -> bool:
@@ -62,8 +66,8 @@ class Environment:
 
     def __reduce__(self) -> tuple[Any, ...]:
         plugins = self.plugins if self.has_own_plugins else None
-        arguments = (self.kernels, self.backends, plugins, self.prefer, self.platform, self.limits, self.check)
-        return Environment.of, arguments
+        chosen = (self.kernels, self.backends, plugins, self.prefer, self.platform, self.limits, self.check, self.cache)
+        return Environment.of, chosen
 
     def plugin_registry(self) -> PluginRegistry:
         """Where installed plug-ins are found."""

@@ -53,20 +53,25 @@ def products_of_experts(g: CpuGraph, matrices: Node, rows: Node) -> Callable[[ir
     here; `rows` are the rows of (experts, outputs, inner), one after the other."""
     if dtype_of(matrices) != torch.float32:
         return None
-    parts, (_, inner, outputs) = packed_parts(g, rows, g.int8_inputs), map(int, shape_of(matrices))
+    parts = packed_parts(g, rows, g.int8_inputs)
+    if not parts:
+        return None
+    _, inner, outputs = map(int, shape_of(matrices))  # of what is not packed they may be dynamic
 
     def product(x: ir.Value, expert: int) -> ir.Value:
         own = [part.some(g, expert * outputs, outputs) for part in parts]
         return _product_of_codes(g, x, 2, own, inner, g.int8_inputs)
 
-    return product if parts else None
+    return product
 
 
 def _of_codes(g: CpuGraph, input: Node, weight: Node) -> ir.Value | None:
     # The kernel for 4 bits dequantizes for many rows, and only if it rounds no input is that a product of floats.
     rounded = (g.int8_inputs or is_rounded(g, input)) and _rows(g, input)[0] < MANY_ROWS
-    parts, inner = packed_parts(g, weight, rounded), int(shape_of(weight)[1])
-    return _product_of_codes(g, g.value(input), rank_of(input), parts, inner, rounded) if parts else None
+    parts = packed_parts(g, weight, rounded)
+    if not parts:
+        return None
+    return _product_of_codes(g, g.value(input), rank_of(input), parts, int(shape_of(weight)[1]), rounded)
 
 
 def _product_of_codes(

@@ -92,7 +92,10 @@ def cat(graph: KernelGraph, node: Node, sources: Sequence[Node], dim: int) -> Vi
     elif any(part is not None for part in codes):
         raise Unsupported("one of its operands is quantized and another is not")
     else:
-        out = graph.made(graph.value(sources[0]).dtype, shape)
+        dtypes = list(dict.fromkeys(graph.value(source).dtype for source in sources))
+        if len(dtypes) > 1:
+            raise Unsupported(f"joins {' and '.join(dtypes)}")
+        out = graph.made(dtypes[0], shape)
     start = 0
     for source in sources:
         size = int(source.meta["val"].shape[dim])
@@ -116,7 +119,7 @@ def pad(graph: KernelGraph, node: Node, source: Node, sizes: Sequence[int], valu
         raise Unsupported("cuts off where it pads")
     codes = graph.codes(source)
     out = graph.made(x.dtype, shape) if codes is None else graph.on_grid(graph.grid_of(node), shape)
-    filled = 0 if out.grid is None else int(out.grid.quantize(_array(value)))
+    filled = _filled(value, node.meta["val"].dtype) if out.grid is None else int(out.grid.quantize(_array(value)))
     graph.pointwise("fill", [], out, (filled,), (float(value),))
     inner = out
     for number, size in enumerate(sizes[::2]):
@@ -124,6 +127,12 @@ def pad(graph: KernelGraph, node: Node, source: Node, sizes: Sequence[int], valu
         inner = inner.slice(dim, size, size + x.shape[dim])
     put(graph, x, inner)
     return out
+
+
+def _filled(value: float, dtype: torch.dtype) -> int:
+    """The integer that torch fills integers or booleans with: cut off towards zero; every number but zero is True.
+    0 for floats, which are filled with a real."""
+    return 0 if dtype.is_floating_point else int(bool(value) if dtype == torch.bool else value)
 
 
 def _array(value: float) -> Any:

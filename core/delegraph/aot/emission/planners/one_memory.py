@@ -15,6 +15,7 @@ __all__ = [
     "height",
     "lay_out",
     "most_alive",
+    "most_alive_together",
     "overlapping_pairs",
     "part_of",
     "plan_memories",
@@ -102,6 +103,11 @@ def _one_memory(lifetimes: Sequence[Lifetime], alignment: int) -> OneMemory:
     firsts = [lifetime.first for lifetime in lifetimes]
     lasts = [lifetime.last for lifetime in lifetimes]
     return OneMemory(sizes, firsts, lasts, most_alive(sizes, firsts, lasts), alignment)
+
+
+def most_alive_together(lifetimes: Sequence[Lifetime], alignment: int) -> int:
+    """The most that is alive at one time in each memory, all of these together."""
+    return lay_out(lifetimes, alignment, lambda memory: [0] * len(memory.sizes)).lower_bound
 
 
 def most_alive(sizes: Sequence[int], firsts: Sequence[int], lasts: Sequence[int]) -> int:

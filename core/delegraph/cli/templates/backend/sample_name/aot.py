@@ -107,6 +107,11 @@ class SampleNameLowering(BackendDetails):
 
     blob_version = FORMAT.version
 
+    @classmethod
+    def submits(cls, compile_specs: Any) -> bool:
+        """As the half that runs: the memory of independent delegates is planned for their being at work together."""
+        return True
+
     @staticmethod
     def preprocess(
         edge_program: ExportedProgram, compile_specs: Any, keys: Any = MappingProxyType({})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +16,9 @@ from delegraph.interfaces import (
     BackendInitContext,
     BackendInterface,
     Buffer,
+    CallQueue,
     CompileSpec,
+    Event,
 )
 from sample_name.blob import FORMAT, PRECISIONS, Program, decode
 
@@ -36,10 +40,28 @@ class Delegate(NamedTuple):
     check_finite: bool
 
 
+def packed(context: BackendInitContext, constants: Mapping[int, Any], dtype: Any) -> dict[int, Any]:
+    """The constants as the device wants them. Where the user asked for a cache, that is done once on a machine."""
+    names = {register: f"{register}.npy" for register in constants}
+
+    def save(folder: Path) -> None:
+        for register, constant in constants.items():
+            np.save(folder / names[register], constant.astype(dtype))
+
+    options = f"{dtype}, {[(register, constant.shape) for register, constant in constants.items()]}"
+    folder = context.cache.kept(save, driver="sample-name 1", blob=constants.values(), options=options)
+    if folder is None:
+        return {register: constant.astype(dtype) for register, constant in constants.items()}
+    return {register: np.load(folder / name, mmap_mode="r") for register, name in names.items()}
+
+
 class SampleNameBackend(BackendInterface):
     """Behind the backend id `SampleName`."""
 
     blob_version = FORMAT.version
+
+    def __init__(self) -> None:
+        self.queue = CallQueue("SampleName")  # one device, which does one thing after the other
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Delegate:
         """Options at load, `backend_options={"sample_name": {"check_finite": True}}`, are in `runtime_specs`."""
@@ -47,7 +69,8 @@ class SampleNameBackend(BackendInterface):
         if precision is None:
             raise DelegateInvalidCompatibility(f"its precision is none of {', '.join(PRECISIONS)}")
         check_finite = bool(context.runtime_specs.get("check_finite", False))
-        return Delegate(*decode(processed, context.named_data), np.dtype(precision), check_finite)
+        program, constants = decode(processed, context.named_data)
+        return Delegate(program, packed(context, constants, np.dtype(precision)), np.dtype(precision), check_finite)
 
     def num_outputs(self, handle: Delegate) -> int:
         return len(handle.program.outputs)
@@ -64,3 +87,11 @@ class SampleNameBackend(BackendInterface):
             if check_finite and not np.isfinite(values[register]).all():
                 raise InvalidState("a result is not finite, and check_finite was asked for")
             context.resize(out, values[register].shape)[...] = values[register]
+
+    def submits(self, handle: Delegate) -> bool:
+        """The host goes on while the device works. Leave these two out if yours keeps the host waiting."""
+        return True
+
+    def submit(self, context: BackendExecutionContext, handle: Delegate, args: Sequence[Argument]) -> Event:
+        """A thread stands for the device's own queue."""
+        return self.queue.submit(partial(self.execute, context, handle, args))

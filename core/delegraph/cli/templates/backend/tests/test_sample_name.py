@@ -1,5 +1,7 @@
 """A model through both halves, with options of each."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -27,6 +29,15 @@ def test_methods_share_their_weights() -> None:
     run = delegraph.load(bytes(both), method="one")
     np.testing.assert_allclose(run(x.numpy()), wide(x).detach(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(run.other(x.numpy()), wide(x).detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_constants_are_packed_once(model: torch.nn.Module, tmp_path: Path) -> None:
+    x = torch.randn(3, 4)
+    program = bytes(delegraph.lower(model, (x,), backends=["sample_name"]))
+    for _ in range(2):
+        run = delegraph.load(program, cache=tmp_path)
+        np.testing.assert_allclose(run(x.numpy()), model(x).detach(), rtol=1e-5, atol=1e-6)
+        assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_what_is_left_has_a_reason() -> None:

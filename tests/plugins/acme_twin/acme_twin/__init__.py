@@ -1,0 +1,1 @@
+"""An imaginary device with two engines."""
