@@ -162,8 +162,15 @@ _VALUES: Final[dict[str, Callable[[Tensor], bool]]] = {
     "f": lambda value: value.is_floating_point(),
     "i": lambda value: not value.is_floating_point() and value.dtype != torch.bool,
     "m": lambda value: value.dtype == torch.bool,
+    "d": lambda value: _memory(value).is_contiguous() and _memory(value).dtype == value.dtype,
 }
 """Fields that are names of values, and what these are; a 2 behind one asks for another of the kind."""
+
+
+def _memory(value: Tensor) -> Tensor:
+    """What it is a view of. Where that is not contiguous as_strided is refused: how it lies only torch's fake tensors
+    say, and not always rightly (`running._Layouts`)."""
+    return value if value._base is None else value._base
 
 
 def _overlaps(value: Tensor) -> bool:

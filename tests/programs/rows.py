@@ -69,7 +69,7 @@ VIEWS: Final = (
         "{a}.unbind({dim})[0]",
         "{a}.view_as({b})",
     ),
-    *("{a}.detach()", "{a}.clone()", "{a}.contiguous()", "{a}.as_strided((2, 2), (1, 2))", "{a}.swapaxes(0, {dim})"),
+    *("{a}.detach()", "{a}.clone()", "{a}.contiguous()", "{d}.as_strided((2, 2), (1, 2))", "{a}.swapaxes(0, {dim})"),
 )
 SHAPES: Final = (
     *("torch.cat([{a}, {b}], {dim})", "torch.stack([{a}, {b}], {dim})", "{a}.flip({dim})", "{a}.roll(1, {dim})"),

@@ -8,7 +8,7 @@ from tests.kernels.oracle import tolerances
 from tests.programs.grammar import random_program
 from tests.programs.program import PYTHONS, SIZES, Call, Input, Program
 from tests.programs.rounding import is_close
-from tests.programs.running import Subject
+from tests.programs.running import NotExported, Subject
 from tests.programs.shrinking import shrunk
 from torch import Tensor
 
@@ -30,6 +30,15 @@ def test_a_branch_that_is_not_taken_has_to_run_too() -> None:
     program = Program((Input("x0", (3, 4), "float64", 7),), (branches,), ("v0",))
     with pytest.raises(RuntimeError, match="same dtype"):
         program.module(PYTHONS)(*program.arguments(SIZES[0]))
+
+
+def test_memory_that_torch_export_lays_out_otherwise_than_eager_torch_is_not_asked_for() -> None:
+    calls = (
+        Call("self.s0(x0.t())", "v0", "self.s0 = nn.BatchNorm1d(3)"),
+        Call("v0.as_strided((2, 2), (1, 2))", "v1"),
+    )
+    with pytest.raises(NotExported):
+        Subject(Program((Input("x0", (3, 2), "float32", 7),), calls, ("v1",)))
 
 
 def test_programs_differ() -> None:

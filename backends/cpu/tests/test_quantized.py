@@ -431,6 +431,10 @@ def test_a_float_weight_beside_quantized_values_is_not_rounded(
     compare(Activations(), random(4, 8, *size) / 4, step=0.02)
 
 
+def test_a_part_of_quantized_values_without_elements_is_a_constant_of_floats() -> None:
+    compare(lambda x: grid(x)[2:], random(2, 8), step=SCALE)
+
+
 def test_what_is_moved_before_it_is_quantized_is_quantized_once() -> None:
     layer = Layer(Weight(6, 24), lambda x, w, b: grid(F.linear(grid(x.tanh().reshape(-1, 24)), w, b), *OUT))
     found = compare(layer, random(2, 5, 24), step=OUT[0])

@@ -230,6 +230,18 @@ def test_what_is_behind_a_layer_without_bias(name: str, layer: str) -> None:
         assert signal_to_error(wanted, given) > 45
 
 
+SCALED: Final[dict[str, Function]] = {
+    "a vector by a vector": lambda x: F.linear(x, torch.arange(4.0)) * torch.full((1,), 0.7),
+    "a vector by a matrix, and a bias": lambda x: F.linear(x, torch.ones(1, 4), torch.ones(1)) + torch.full((1, 1), 2),
+    "an image without batch": lambda x: F.conv1d(x[None], torch.ones(1, 1, 2)) / torch.full((1, 1, 1), 0.3),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_a_scale_behind_a_layer_has_dims_of_its_own(name: str) -> None:
+    check(SCALED[name], torch.randn(4, generator=torch.Generator().manual_seed(0)))
+
+
 def test_layers_without_bias_give_zeros_where_they_read_zeros() -> None:
     """No number in the place of the bias, however small."""
     torch.manual_seed(0)

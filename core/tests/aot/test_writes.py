@@ -211,6 +211,23 @@ def test_as_strided_shows_the_memory_of_the_base(show: Callable[[torch.Tensor], 
     assert_as_eager(lambda x: show(x * 1), FLOATS)
 
 
+@pytest.mark.parametrize(
+    "show",
+    [
+        lambda x: x.select(0, -1).as_strided((2, 2), (1, 2)) + 1,
+        lambda x: (y := x * 1, z := y[-1].as_strided((2,), (3,)), y.add_(1), z * 2)[1:],
+        lambda x: (y := x * 1, z := y.as_strided((x.shape[0], 2), (4, 1)), y.add_(1), z.mul_(2))[::2],
+        lambda x: x.as_strided((2,), (1,), x.shape[0]) + 1,
+    ],
+)
+def test_as_strided_from_an_element_that_the_sizes_tell(show: Callable[[torch.Tensor], Any]) -> None:
+    program = to_edge_dialect(functional(show, torch.randn(4, 4), shapes=({0: Dim("rows", min=2, max=9)},)))
+    verify(program, EDGE)
+    for rows in (2, 4, 7):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(program.module()(x.clone()), show(x.clone()))
+
+
 def test_as_strided_of_what_is_not_contiguous_is_refused() -> None:
     with pytest.raises(LoweringError, match="memory that is not laid out here as in torch") as refused:
         functional(lambda x: (x.t() * 2).as_strided((3,), (1,)), FLOATS)

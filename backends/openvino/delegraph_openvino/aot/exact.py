@@ -43,6 +43,8 @@ def make_exact(model: openvino.Model, behind_layers: bool) -> None:
     """Replace inexact operations of `model` and its branches; `behind_layers`: also those computed with a layer."""
     for operation in operations_of(model):
         kind = operation.get_type_name()
+        if kind in _SCALES:
+            _give_dims(operation)
         if kind not in _ROWS or (
             kind in _COMPUTED_WITH_A_LAYER and not behind_layers and _is_behind_a_layer(operation)
         ):
@@ -69,6 +71,20 @@ def operations_of(model: openvino.Model) -> Iterator[Node]:
         if operation.get_type_name() == "If":
             yield from operations_of(operation.get_then_body())
             yield from operations_of(operation.get_else_body())
+
+
+def _give_dims(operation: Node) -> None:
+    """Give an operand from which a dim was taken the dims that the other has more. OpenVINO computes a scale or a bias
+    with the layer in front of the Squeeze, and its own dims get lost."""
+    values = operation.input_values()
+    for index, (value, other) in enumerate(zip(values, values[::-1], strict=True)):
+        ranks = [part.get_partial_shape().rank for part in (value, other)]
+        if value.get_node().get_type_name() != "Squeeze" or any(rank.is_dynamic for rank in ranks):
+            continue
+        rank, more = (length.get_length() for length in ranks)
+        if rank < more:
+            axes = opset.constant(np.arange(more - rank))
+            operation.input(index).replace_source_output(_made("unsqueeze", value, axes))
 
 
 # ---- integers -----------------------------------------------------------------------------------------------------
@@ -395,6 +411,8 @@ _CONVOLUTIONS: Final = tuple(
 )
 _LAYERS: Final = frozenset((*_CONVOLUTIONS, "MatMul", "FakeQuantize"))
 _BETWEEN: Final = _MOVES | _COMPUTED_WITH_A_LAYER | {"Add", "Subtract", "BatchNormInference", "Concat"}
+
+_SCALES: Final = frozenset(("Add", "Subtract", "Multiply", "Divide"))
 
 _ROWS: Final[dict[str, Row]] = {
     "Abs": _absolute,

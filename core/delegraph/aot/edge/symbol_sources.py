@@ -14,18 +14,15 @@ A size that is not an input's own, 2*s0 + 1 say, is computed from those that are
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import sympy
 import torch
-from torch.fx import Graph, Node, Proxy
-from torch.fx.proxy import GraphAppendingTracer
+from torch.fx import Graph, Node
 
-from delegraph.aot.graph.fake_values import fake_values
 from delegraph.aot.graph.provenance import SOURCE
-from delegraph.aot.torch_internals import PythonReferenceAnalysis, sympy_interp
+from delegraph.aot.graph.size_arithmetic import complete, size_calls
 
 __all__ = ["read_sizes_early"]
 
@@ -95,7 +92,7 @@ class _Sizes:
         with graph.inserting_before(node):
             symbols = {symbol: self._symbol(symbol, node) for symbol in sorted(size.free_symbols, key=str)}
             try:
-                result = _interpreted(size, symbols, graph)
+                result = size_calls(size, symbols, graph)
             except (NotImplementedError, KeyError, TypeError):
                 result = None
         added = [new for new in graph.nodes if new not in before and new.target != _SYM_SIZE]
@@ -106,7 +103,7 @@ class _Sizes:
         for call in added:
             first = self.calls.setdefault((call.target, call.args), call)
             if first is call:
-                _complete(call, node, size)
+                complete(call, node.meta, size)
             else:  # the same arithmetic was done before
                 call.replace_all_uses_with(first)
                 graph.erase_node(call)
@@ -122,17 +119,3 @@ class _Sizes:
             read.meta = {**like.meta, "val": source.meta["val"].size(dim), SOURCE: f"size {symbol}"}
             self.known[symbol] = read
         return self.known[symbol]
-
-
-def _interpreted(size: sympy.Expr, symbols: Mapping[sympy.Symbol, Node], graph: Graph) -> Node | None:
-    tracer = GraphAppendingTracer(graph)
-    proxies = {symbol: Proxy(node, tracer) for symbol, node in symbols.items()}
-    result = sympy_interp(PythonReferenceAnalysis, proxies, size)
-    return result.node if isinstance(result, Proxy) else None
-
-
-def _complete(node: Node, like: Node, size: sympy.Expr) -> None:
-    """Give a call of arithmetic its value, and the line of user code of the size that it is computed for."""
-    arguments = fake_values(node.args)
-    value = node.target(*arguments)  # type: ignore[operator]
-    node.meta = {**like.meta, "val": value, SOURCE: f"size {size}: {node.name}"}

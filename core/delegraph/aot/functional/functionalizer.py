@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+import sympy
 import torch
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
@@ -37,9 +38,10 @@ from delegraph.aot.functional.mode_regions import is_mode_region, without_mode
 from delegraph.aot.functional.operand_dtypes import CONVERTED
 from delegraph.aot.functional.view_versions import VersionedValues
 from delegraph.aot.functional.writing_calls import WritingCalls
-from delegraph.aot.graph.fake_values import Args, Kwargs, fake_tensor, fake_values
+from delegraph.aot.graph.fake_values import fake_tensor, fake_values
 from delegraph.aot.graph.mutating_calls import changes_arguments, on_copies
 from delegraph.aot.graph.schema_binding import bind_schema
+from delegraph.aot.graph.size_arithmetic import complete, size_calls
 from delegraph.aot.graph.source_location import user_location
 from delegraph.aot.torch_internals import is_contiguous_or_false
 from delegraph.errors import DelegraphError, LoweringError
@@ -204,7 +206,7 @@ class _Functionalizer:
             assert callable(node.target)
             return self._new.emit(node.target, args, kwargs, node.meta.get("val"))
         if node.target == aten.as_strided.default:
-            return self._strided(node, args, kwargs)
+            return self._strided(node)
         if changes_arguments(node.target):
             return self._writing_calls.rebuild(node, args, kwargs)
         if self._tracks_views and (results := self._views_of_composite(node, node.target)) is not None:
@@ -214,7 +216,7 @@ class _Functionalizer:
             self._values.view(node, source)
         return value
 
-    def _strided(self, node: Node, args: Args, kwargs: Kwargs) -> Value:
+    def _strided(self, node: Node) -> Value:
         """`as_strided` shows the memory of its argument, wherever that lies in it: a view of the base."""
         source = node.args[0]
         assert isinstance(source, Node)
@@ -227,10 +229,45 @@ class _Functionalizer:
                 node=node.name,
                 location=user_location(node),
             )
-        _, size, stride, offset = bind_schema(aten.as_strided.default, args, kwargs)
-        start = (old.storage_offset() if offset is None else offset) - memory.storage_offset()
+        _, size, stride, offset = bind_schema(aten.as_strided.default, node.args, node.kwargs)
+        begins = old.storage_offset() if offset is None else fake_values(offset)
+        start = self._size(begins - memory.storage_offset(), node)
         self._values.strided_view(node, base, (size, stride, start))
-        return self._new.call(aten.as_strided.default, (self._values.current(base), size, stride, start), {}, node)
+        arguments = self._values.resolve((base, size, stride, start))
+        return self._new.call(aten.as_strided.default, arguments, {}, node)
+
+    def _size(self, size: int | torch.SymInt, node: Node) -> int | Node:
+        """A size that no node of the old graph has, for the call `node`: computed from those of the inputs."""
+        if isinstance(size, int) or size.node.expr.is_number:
+            return int(size)
+        expression, graph = size.node.expr, self._new.graph
+        symbols = {symbol: self._symbol(symbol) for symbol in sorted(expression.free_symbols, key=str)}
+        read = set(graph.nodes)
+        result = None if None in symbols.values() else size_calls(expression, symbols, graph)  # type: ignore[arg-type]
+        if result is None:
+            raise LoweringError(
+                f"as_strided shows memory from element {size} on, which the sizes of the inputs do not tell; call it"
+                " on a copy of the part (`.clone()`)",
+                node=node.name,
+                location=user_location(node),
+            )
+        for call in graph.nodes:
+            if call not in read:
+                complete(call, self._new.inherited_meta(node), expression)
+        self._values.define(result, result)
+        return result
+
+    def _symbol(self, symbol: sympy.Symbol) -> Node | None:
+        """A node of the new graph with this size, which one of its inputs is or has."""
+        source: Node
+        for source in self._new.graph.find_nodes(op="placeholder"):
+            value = source.meta.get("val")
+            if isinstance(value, torch.SymInt) and value.node.expr == symbol:
+                return source
+            for dim, length in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+                if isinstance(length, torch.SymInt) and length.node.expr == symbol:
+                    return self._new.emit(aten.sym_size.int, (source, dim), {})
+        return None
 
     def _getitem(self, node: Node) -> Value:
         """An element of what a call gives: of its node, or of the list that stands in its place."""

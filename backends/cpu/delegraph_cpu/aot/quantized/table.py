@@ -11,6 +11,7 @@ import torch
 from torch.fx import Graph, Node
 
 from delegraph.aot.authoring import Granularity, quantize_call
+from delegraph_onnx.converters.empty_results import gives_nothing
 from delegraph_onnx.converters.table import aten, schema_arguments
 from delegraph_onnx.dtypes import FLOATS, HALVES
 from delegraph_onnx.graph_builder import Converted, GraphBuilder
@@ -49,7 +50,8 @@ def integers_for(operators: str | Iterable[Callable[..., Any]], *, commutes: boo
 
 def on_integers(g: GraphBuilder, node: Node) -> Converted | None:
     """Convert `node` on integers, if possible. Returns its value in float, which is left out unless it is needed."""
-    convert = _TABLE.get(node.target) if _computes_in_float32(node) else None  # type: ignore[arg-type]
+    takes = _computes_in_float32(node) and not gives_nothing(node)  # nothing is a constant of floats
+    convert = _TABLE.get(node.target) if takes else None  # type: ignore[arg-type]
     result = None if convert is None else convert(g, node, *schema_arguments(node))
     if isinstance(result, Integers):
         g.integers[node] = result
