@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     )
     from delegraph.interfaces.lowering import (
         BackendDetails,
+        BlobVariant,
         CompileSpec,
         DelegationSpec,
         NamedDataStoreOutput,
@@ -129,6 +130,7 @@ __all__ = [
     "BlobFormat",
     "BlobStamp",
     "BlobTensor",
+    "BlobVariant",
     "BoundCall",
     "Buffer",
     "Compatibility",
@@ -242,6 +244,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "delegraph.interfaces.lowering": (
             "BackendDetails",
+            "BlobVariant",
             "CompileSpec",
             "DelegationSpec",
             "NamedDataStoreOutput",

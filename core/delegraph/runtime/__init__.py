@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from delegraph.runtime.module import Module, load
     from delegraph.runtime.pool import Pool
     from delegraph.runtime.program import Program, Verification
+    from delegraph.runtime.resolution.alternatives import DelegateChoice
     from delegraph.runtime.resolution.backends import BackendRegistry
     from delegraph.runtime.resolution.kernels import KernelRegistry
     from delegraph.runtime.runtime import OperatorRegistry, Runtime
@@ -54,6 +55,7 @@ __all__ = [
     "Compatibility",
     "DataLoader",
     "DebugLevel",
+    "DelegateChoice",
     "EventTracer",
     "FileDataLoader",
     "HierarchicalAllocator",
@@ -114,6 +116,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.runtime.module": ("Module", "load"),
         "delegraph.runtime.pool": ("Pool",),
         "delegraph.runtime.program": ("Program", "Verification"),
+        "delegraph.runtime.resolution.alternatives": ("DelegateChoice",),
         "delegraph.runtime.resolution.backends": ("BackendRegistry",),
         "delegraph.runtime.resolution.kernels": ("KernelRegistry",),
         "delegraph.runtime.runtime": ("OperatorRegistry", "Runtime"),

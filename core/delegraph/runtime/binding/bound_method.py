@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
 from delegraph.interfaces.kernel import BoundCall
+from delegraph.program.inlining import Origin
+from delegraph.program.walk import Place
 from delegraph.runtime.binding.checking import InstructionCheck
 from delegraph.runtime.binding.instructions import Binder, Finish, bind_blocks
 from delegraph.runtime.binding.shape_bindings import SettledBinder, ShapeBindings
@@ -25,7 +28,11 @@ Execute = Callable[[Stop], None]
 
 
 def around_calls(
-    binder: Binder, check: bool, temp_allocator: TempAllocator | None, event_tracer: EventTracer | None
+    binder: Binder,
+    check: bool,
+    temp_allocator: TempAllocator | None,
+    event_tracer: EventTracer | None,
+    origins: Mapping[Place, Origin] = MappingProxyType({}),
 ) -> Finish:
     """The wrapper around each bound call: none, unless it is checked, traced or has bounded temporary memory."""
     finish: Finish = lambda call, chain, instruction: call  # noqa: E731
@@ -34,25 +41,31 @@ def around_calls(
     if temp_allocator is not None:
         finish = _resetting(temp_allocator.reset, finish)
     if event_tracer is not None:
-        finish = InstructionTracer(event_tracer, binder.plan, binder.slots).around(finish)
+        finish = InstructionTracer(event_tracer, binder.plan, binder.slots, origins).around(finish)
     return finish
 
 
-def bind_method(binder: Binder, finish: Finish, limits: Limits, event_tracer: EventTracer | None) -> Execute:
+def bind_method(
+    binder: Binder,
+    finish: Finish,
+    limits: Limits,
+    event_tracer: EventTracer | None,
+    origins: Mapping[Place, Origin] = MappingProxyType({}),
+) -> Execute:
     """The call that runs the instructions, bound by `binder` and wrapped by `finish`.
 
     It remembers shapes where those of the inputs change. Raises the fault of an instruction that cannot be bound.
     """
     with np.errstate(all="ignore"):
-        execute = _bind(binder, finish, limits)
+        execute = _bind(binder, finish, limits, origins)
     if binder.kernels:  # whose arithmetic is NumPy's; to set this costs as much as a small delegate
         execute = np.errstate(all="ignore")(execute)
     return execute if event_tracer is None else _traced(event_tracer, binder.plan.name, execute)
 
 
-def _bind(binder: Binder, finish: Finish, limits: Limits) -> Execute:
+def _bind(binder: Binder, finish: Finish, limits: Limits, origins: Mapping[Place, Origin]) -> Execute:
     plan, values, moving = binder.plan, binder.values, binder.values.moving
-    fault_of = partial(instruction_fault, plan, values.slots)
+    fault_of = partial(instruction_fault, plan, values.slots, origins=origins)
     blocks = bind_blocks(plan, binder, finish, fault_of)
     if any(index in moving and moving[index].resizable for index in plan.inputs):
         return ShapeBindings(

@@ -7,10 +7,11 @@ method loaded without one contains no trace of tracing. The vocabulary is ExecuT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from delegraph.errors import MemoryAllocationFailed
 from delegraph.interfaces.device import DeviceTensor
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
+from delegraph.program.inlining import Origin
 from delegraph.program.schema import (
     Bool,
     DelegateCall,
@@ -29,7 +31,7 @@ from delegraph.program.schema import (
     Tensor,
     TensorList,
 )
-from delegraph.program.walk import instructions
+from delegraph.program.walk import Place, instructions
 from delegraph.runtime.execution.faults import instruction_name
 
 Call: TypeAlias = Callable[[], object]
@@ -237,9 +239,18 @@ _Deferred: TypeAlias = tuple[EventBlock, tuple[int, int], Callable[[], object]]
 class InstructionTracer:
     """Puts a tracer around the bound calls of one plan."""
 
-    def __init__(self, tracer: EventTracer, plan: ExecutionPlan, slots: Sequence[object]) -> None:
+    def __init__(
+        self,
+        tracer: EventTracer,
+        plan: ExecutionPlan,
+        slots: Sequence[object],
+        origins: Mapping[Place, Origin] = MappingProxyType({}),
+    ) -> None:
+        """`origins` say where instructions come from if `plan` has alternatives in it: events are of places in the
+        file, and those of an alternative are at the call of its delegate, which their names tell."""
         self._tracer = tracer
         self._plan = plan
+        self._origins = origins
         self._slots = slots
         self._written = values_written(plan)
 
@@ -252,6 +263,10 @@ class InstructionTracer:
         name = instruction_name(self._plan, self._plan.chains[chain].instructions[instruction])
         record = self._plan.chains[chain].instructions[instruction]
         written = _as_returned(self._plan, record, self._written[chain, instruction])
+        origin = self._origins.get((chain, instruction))
+        if origin is not None:
+            chain, instruction = origin.place
+            name = name if origin.delegate is None else f"{name} for delegate {origin.delegate}"
 
         def run() -> None:
             tracer.place = chain, instruction
