@@ -26,6 +26,8 @@
         ├── InvalidProgram 0x23  UntrustedFile 0x23    InvalidExternalData 0x24   LimitExceeded 0x25
         └── DelegateInvalidCompatibility 0x30           DelegateInvalidHandle 0x32
 
+    FallbackWarning (a UserWarning)      a method runs, but not on the backend that it was lowered for
+
 A message says what, where, why and what to do next; each class says what mostly helps.
 Codes: ExecuTorch `runtime/core/error.h`.
 """
@@ -46,6 +48,7 @@ __all__ = [
     "DelegateInvalidHandle",
     "DelegraphError",
     "ETRecordError",
+    "FallbackWarning",
     "Internal",
     "InvalidArgument",
     "InvalidExternalData",
@@ -429,6 +432,11 @@ class DelegateInvalidHandle(RuntimeFault):
     """
 
     code = 0x32
+
+
+class FallbackWarning(UserWarning):
+    """A device cannot run some delegates, and runs the graphs instead that `lower(…, fallback=…)` kept beside them; or
+    one of these could not be kept."""
 
 
 # ---- context ---------------------------------------------------------------------------------------

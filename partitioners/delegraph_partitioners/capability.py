@@ -49,8 +49,8 @@ class CapabilityBasedPartitioner(Partitioner):
     argument of a delegate for its sizes alone. Buffers that the model changes stay outside,
     unless `take_mutated_buffers`: then a delegate that alone reads and changes one keeps it as its own state.
     With `apart`, nodes that are not connected do not share a delegate, so that those of a backend that submits them can
-    be at work together. `max_duplicated_nbytes`: see `tag_constant_data`. Bodies of control flow are partitioned like the graph itself,
-    except for those of a call that `support` accepts.
+    be at work together. `max_duplicated_nbytes`: see `tag_constant_data`. Bodies of control flow are partitioned like
+    the graph itself, except for those of a call that `support` accepts.
     """
 
     def __init__(

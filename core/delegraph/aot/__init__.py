@@ -142,6 +142,7 @@ if TYPE_CHECKING:
     from delegraph.aot.stage import Lowering, Stage, StageWatcher
     from delegraph.interfaces.lowering import (
         BackendDetails,
+        BlobVariant,
         CompileSpec,
         DelegationSpec,
         NamedDataStoreOutput,
@@ -161,6 +162,7 @@ __all__ = [
     "BackendDetails",
     "BackendOpOverload",
     "BackendOpOverloadPacket",
+    "BlobVariant",
     "CompileSpec",
     "DelegateMappingBuilder",
     "DelegationSpec",
@@ -355,6 +357,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.aot.stage": ("Lowering", "Stage", "StageWatcher"),
         "delegraph.interfaces.lowering": (
             "BackendDetails",
+            "BlobVariant",
             "CompileSpec",
             "DelegationSpec",
             "NamedDataStoreOutput",

@@ -17,6 +17,7 @@ from torch.fx.passes.infra.pass_manager import PassManager
 from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.interfaces.graph_pass import GraphPass
 from delegraph.interfaces.kernel import KernelLibraryInterface
+from delegraph.interfaces.lowering import Partitioner
 from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
 from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.interfaces.pipeline import DialectRule, PipelineStage
@@ -28,6 +29,7 @@ __all__ = [
     "EdgeCompileConfig",
     "ExecutorchBackendConfig",
     "ExternalConstants",
+    "Fallbacks",
     "LoweringConfig",
     "Pass",
     "Passes",
@@ -46,6 +48,9 @@ placeholder."""
 
 Pass: TypeAlias = "GraphPass | PluginName"
 """A pass, or the name of an installed one."""
+
+Fallbacks: TypeAlias = "PluginName | Partitioner | Sequence[PluginName | Partitioner] | None"
+"""The runner of delegates where their backend cannot: "kernels", or a backend as in `backends=[…]`; or several."""
 
 Passes: TypeAlias = "Sequence[Pass] | Mapping[str, Sequence[Pass]] | PassManager"
 """Passes in order, for all methods or by method name; or torch's pass manager, which is one pass."""
@@ -115,6 +120,8 @@ class ExecutorchBackendConfig:
     everything lies in the CPU's memory.
     `overlap_delegates` plans memory so that independent delegates can be at work together, where their backends submit
     them (`BackendDetails.submits`); it may take more of it (`MemoryReport.overlap_bytes`).
+    `fallback` keeps the graph of each delegate beside its blob, for devices where its backend cannot run: `"kernels"`,
+    or a backend that takes what it can of it (`"cpu"`), or several of these in the order of preference.
     """
 
     passes: Passes = ()
@@ -140,6 +147,7 @@ class ExecutorchBackendConfig:
     propagate_device_config: PropagateDeviceConfig | Mapping[str, PropagateDeviceConfig] = PropagateDeviceConfig()
     enable_non_cpu_memory_planning: bool = True
     overlap_delegates: bool = True
+    fallback: Fallbacks = None
 
     def memory_planning(self, method: str) -> MemoryPlanningPass:
         """How the memory of `method` is planned."""

@@ -12,6 +12,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from delegraph.errors import LoweringError
+from delegraph.program.alternatives import is_reserved
 
 __all__ = [
     "check_arguments",
@@ -32,6 +33,10 @@ def check_names(methods: Iterable[object]) -> None:
     for name in methods:
         if not isinstance(name, str) or not name:
             raise LoweringError(f"a method's name is a text, not {name!r}")
+        if is_reserved(name):
+            raise LoweringError(
+                f"a method cannot be called {name!r}: that is what alternatives of delegates are called"
+            )
 
 
 def check_model(method: str, model: object) -> None:

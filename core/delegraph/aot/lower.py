@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from delegraph.aot import pipeline
 from delegraph.aot.additions import added_rules, added_stages
 from delegraph.aot.arguments import unique_name
-from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig, Passes
+from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, Fallbacks, LoweringConfig, Passes
 from delegraph.aot.delegation.backends import Backend, Backends, partitioners_by_method
 from delegraph.aot.delegation.report import LoweringReport, make_report, suggestions
 from delegraph.aot.emission.manager import ExecutorchProgramManager
@@ -137,7 +137,7 @@ class EdgeProgramManager:
     def to_executorch(self, config: ExecutorchBackendConfig | None = None) -> ExecutorchProgramManager:
         """Choose out variants, plan memory and emit. Raises `LoweringError` for what no runtime could run."""
         settings = replace(self._lowering.config, executorch=config or ExecutorchBackendConfig())
-        stages = [pipeline.SETTINGS, *pipeline.EXECUTORCH, pipeline.ASSEMBLE]
+        stages = [pipeline.SETTINGS, *pipeline.EXECUTORCH, pipeline.FALLBACK, pipeline.ASSEMBLE]
         return _result(pipeline.run(replace(self._lowering, config=settings), stages))
 
 
@@ -266,6 +266,7 @@ def lower(
     bounds: Mapping[str, int] | None = None,
     config: LoweringConfig | ExecutorchBackendConfig | EdgeCompileConfig | None = None,
     memory: MemoryHierarchy | str | os.PathLike[str] | None = None,
+    fallback: Fallbacks = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
     progress: bool | StageWatcher = False,
@@ -289,6 +290,8 @@ def lower(
         the model does not say so itself with `torch._check`. A run that would exceed one fails.
     config: a `LoweringConfig`, or one of its two parts alone.
     memory: the device's memories, or the TOML file that describes them, for `ExecutorchBackendConfig.memory`.
+    fallback: what runs the graph of a delegate on a device where its backend cannot, `"kernels"` or a backend's name,
+        for `ExecutorchBackendConfig.fallback`. The report says what it costs.
     plugins: the plug-ins to use instead of the installed ones.
     prefer: which distribution is meant where two offer one name, `{"partitioners:npu": "acme-npu"}`.
     progress: show a progress bar on standard error, or tell a watcher of each stage.
@@ -301,6 +304,8 @@ def lower(
         raise LoweringError(f"backends is a list, in order of priority: write backends=[{backends!r}]")
     if memory is not None:
         settings = replace(settings, executorch=replace(settings.executorch, memory=memory))
+    if fallback is not None:
+        settings = replace(settings, executorch=replace(settings.executorch, fallback=fallback))
     requests = export_requests(model, args, kwargs, dynamic_shapes)
     lowering = Lowering(
         plugins,
@@ -317,11 +322,9 @@ def lower(
     with shown_progress(progress, pipeline.arranged(pipeline.ALL, lowering.stages)) as watchers:
         edge_programs = pipeline.run(lowering, pipeline.TO_PARTITION, watchers)
         delegated, done = pipeline.run_to_blobs(edge_programs, pipeline.FROM_KERNELS, watchers)
-    edge = EdgeProgramManager._of(delegated.with_blobs(done.compiled))
-    report = (
-        edge.report if backends else replace(edge.report, suggestions=tuple(suggestions(delegated.programs, plugins)))
-    )
-    return Lowered(_result(done), edge, report)
+    edge, result = EdgeProgramManager._of(delegated.with_blobs(done.compiled)), _result(done)
+    helpers = () if backends else tuple(suggestions(delegated.programs, plugins))
+    return Lowered(result, edge, replace(edge.report, suggestions=helpers, fallbacks=result.fallbacks))
 
 
 def _settings(config: object) -> LoweringConfig:

@@ -13,6 +13,7 @@
     emit        -> values and instructions
     plan        -> a place in memory for every tensor
     compile     the backends make their blobs           what one refuses is left out, from partition on again
+    fallback    what is to run where a backend cannot, if asked for
     assemble    -> the finished program
 
 `lower` runs them all in this order, so that whatever can be refused is refused before a compiler runs. `to_edge`,
@@ -47,6 +48,7 @@ from delegraph.aot.edge.memory_formats import keep_memory_formats
 from delegraph.aot.edge.to_edge_dialect import to_edge_dialect
 from delegraph.aot.emission import stages as emission
 from delegraph.aot.emission.assemble import assemble
+from delegraph.aot.emission.fallback import FallbackRequest, make_fallbacks, runners
 from delegraph.aot.export import ExportRequest, export_method
 from delegraph.aot.export_checks import check_mode
 from delegraph.aot.functional.functionalize import functionalize
@@ -166,7 +168,9 @@ def _settings(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     config = lowering.config
     passes = passes_by_method("ExecutorchBackendConfig.passes", config.executorch.passes, methods, lowering.plugins)
     request = emission.make_request(sorted(methods), config.executorch, config.constant_methods, lowering.plugins)
-    return replace(lowering, request=request, passes=passes)
+    return replace(
+        lowering, request=request, passes=passes, runners=runners(config.executorch.fallback, lowering.plugins)
+    )
 
 
 def _functional(lowering: Lowering, methods: Sequence[str]) -> Lowering:
@@ -271,14 +275,29 @@ def _plan(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
 
 
 def _compile(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
+    for partition in (part for own in lowering.delegated.partitions.values() for part in own):
+        partition.lowered_module.has_fallback = bool(lowering.runners)
     compiled = compile_partitions(lowering.delegated, lowering.plugins, lowering.refusals)
     warn_of_absent_halves((module.backend_id for module in compiled), lowering.plugins)
     return lowering.with_blobs({**lowering.compiled, **compiled})
 
 
+def _fallback(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
+    if not lowering.runners:
+        return lowering
+    assert lowering.planned is not None and lowering.request is not None
+    dialect, edge = with_rules(dialects.ATEN, lowering.rules), lowering.config.edge
+
+    def with_passes(method: str, program: ExportedProgram) -> ExportedProgram:
+        return run_passes(program, lowering.passes.get(method, ()), dialect, edge.allowed_ops)
+
+    asked = FallbackRequest(lowering.runners, lowering.kept_operators, edge.preserve_ops, with_passes)
+    return replace(lowering, fallbacks=make_fallbacks(lowering.planned, lowering.compiled, lowering.request, asked))
+
+
 def _assemble(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
     assert lowering.planned is not None
-    result = assemble(lowering.planned, lowering.config.executorch, lowering.compiled)
+    result = assemble(lowering.planned, lowering.config.executorch, lowering.compiled, lowering.fallbacks)
     return replace(lowering, result=result.with_etrecord(lowering.etrecord))
 
 
@@ -295,6 +314,7 @@ PREPARE = Stage("prepare", _prepare)
 EMIT = Stage("emit", _emit)
 PLAN = Stage("plan", _plan)
 COMPILE = Stage("compile", _compile)
+FALLBACK = Stage("fallback", _fallback)
 ASSEMBLE = Stage("assemble", _assemble)
 
 EDGE: Final = (FUNCTIONAL, TO_EDGE)
@@ -302,5 +322,5 @@ EXECUTORCH: Final = (PASSES, PREPARE, EMIT, PLAN)
 """To a program that only lacks its blobs."""
 
 TO_PARTITION: Final = (SETTINGS, EXPORT, QUANTIZE, *EDGE, TRANSFORM)
-FROM_KERNELS: Final = (*EXECUTORCH, COMPILE, ASSEMBLE)
+FROM_KERNELS: Final = (*EXECUTORCH, COMPILE, FALLBACK, ASSEMBLE)
 ALL: Final = (*TO_PARTITION, PARTITION, KERNELS, *FROM_KERNELS)

@@ -15,6 +15,7 @@ from delegraph.aot.delegation.compose import Delegated
 from delegraph.aot.delegation.lowered_module import Compiled, with_blobs
 from delegraph.aot.delegation.refusals import Refusal
 from delegraph.aot.edge.dialects import AddedRule, Dialect
+from delegraph.aot.emission.fallback import Fallback, Runners
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.emission.stages import EmissionRequest, EmittedProgram, PlannedProgram
 from delegraph.aot.etrecord.record import ETRecord
@@ -62,6 +63,8 @@ class Lowering:
     prepared: Sequence[MethodGraph] = ()
     emitted: EmittedProgram | None = None
     planned: PlannedProgram | None = None
+    runners: Runners = field(default_factory=dict)
+    fallbacks: tuple[Fallback, ...] = ()
     result: ExecutorchProgramManager | None = None
 
     @property

@@ -16,7 +16,14 @@ from delegraph.cli import data_files, kernel_order
 
 if TYPE_CHECKING:
     from delegraph.devtools import BundledProgram
-    from delegraph.devtools.summary import DelegateSummary, KernelUse, MethodSummary, ProgramSummary, ValueSummary
+    from delegraph.devtools.summary import (
+        AlternativeSummary,
+        DelegateSummary,
+        KernelUse,
+        MethodSummary,
+        ProgramSummary,
+        ValueSummary,
+    )
     from delegraph.interfaces.data_loader import DataLoader
     from delegraph.runtime.resolution.kernels import KernelRegistry
     from delegraph.tables import Table
@@ -220,6 +227,7 @@ def _method_tables(method: MethodSummary) -> Iterator[Table]:
     ]
     columns = ("", "backend", "installed", "calls", "blob bytes", "made by", "compile specs")
     yield Table(f"{method.name}: delegates", columns, delegates, frozenset({"calls", "blob bytes"}))
+    yield _alternatives_table(method)
     operators = [
         (
             op.name,
@@ -265,6 +273,31 @@ def _shape(value: ValueSummary) -> str:
     if value.dims:
         return f"[{', '.join(value.dims)}]"
     return f"{'up to ' if value.dynamic else ''}{list(value.shape or ())}"
+
+
+def _alternatives_table(method: MethodSummary) -> Table:
+    from delegraph.tables import Table, count
+
+    rows = [
+        (
+            str(index),
+            _alternative(other),
+            count(other.nbytes),
+            count(other.instructions),
+            ", ".join(other.missing or ()),
+        )
+        for index, delegate in enumerate(method.delegates)
+        for other in delegate.alternatives
+    ]
+    title = f"{method.name}: what runs where a delegate cannot, the first that can"
+    columns = ("delegate", "in its place", "bytes", "instructions", "operators without a kernel")
+    return Table(title, columns, rows, frozenset({"bytes", "instructions"}))
+
+
+def _alternative(other: AlternativeSummary) -> str:
+    if other.fallback is None:
+        return f"its blob {other.variant!r}" if other.variant else "another blob"
+    return f"its graph, on {' and '.join([*other.fallback, 'kernels'])}"
 
 
 def _installed(delegate: DelegateSummary) -> str:

@@ -61,6 +61,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--memory", metavar="board.toml", help="the device's memories: names, sizes, alignments, devices, speeds"
     )
     parser.add_argument(
+        "--fallback",
+        default="",
+        metavar="NAMES",
+        help="keep the graphs of delegates beside their blobs, for devices where a backend cannot run: 'kernels', or a"
+        " backend, or several, of which the first that can runs them",
+    )
+    parser.add_argument(
         "--no-check-kernels",
         action="store_true",
         help="do not ask for kernels here: lower for a device that has more kernel libraries",
@@ -118,6 +125,7 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
         bounds=dict(args.bounds),
         config=config,
         memory=args.memory,
+        fallback=parse_plugins(args.fallback) or None,
         progress=progress,
     )
 

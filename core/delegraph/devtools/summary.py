@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, Final
 
 from delegraph.interfaces.kernel import KernelKey, kernel_key_text
 from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
+from delegraph.program.alternatives import alternatives_of, is_variant, methods_of
 from delegraph.program.buffers import byte_view
 from delegraph.program.contract import Dims, MethodContract, contracts_of, relation_text
 from delegraph.program.devices import memory_devices
 from delegraph.program.dtypes import nbytes, numpy_dtype
+from delegraph.program.files.costs import costs_of
 from delegraph.program.files.header import HEAD_SIZE, read_head
 from delegraph.program.kernel_calls import Need, kernel_key
 from delegraph.program.prim_op_names import BUILT_IN
@@ -42,6 +44,7 @@ from delegraph.runtime.calls.contract import dims_of_inputs
 from delegraph.runtime.resolution.kernels import KernelRegistry
 
 __all__ = [
+    "AlternativeSummary",
     "DelegateSummary",
     "FileSizes",
     "KernelUse",
@@ -97,8 +100,25 @@ class KernelUse:
 
 
 @dataclass(frozen=True, slots=True)
+class AlternativeSummary:
+    """A thing that may run in the place of a delegate: another blob of it, `variant`, or its graph on the backends
+    `fallback` and on kernels (None: it is a variant).
+
+    `nbytes` are those that the file has for it alone; `missing` are the operators of a fall-back that no installed
+    library has a kernel for, None if nobody asked.
+    """
+
+    variant: str
+    fallback: tuple[str, ...] | None
+    nbytes: int
+    instructions: int
+    missing: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DelegateSummary:
-    """A delegate. `installed`: whether its backend is, None if nobody asked."""
+    """A delegate. `installed`: whether its backend is, None if nobody asked. `alternatives` may run in its place, the
+    first that can."""
 
     backend: str
     calls: int
@@ -106,6 +126,7 @@ class DelegateSummary:
     stamp: BlobStamp | None
     compile_specs: tuple[str, ...]
     installed: bool | None = None
+    alternatives: tuple[AlternativeSummary, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +191,7 @@ def summarize(
     contracts, origin = contracts_of(program), origin_of(program)
     return ProgramSummary(
         methods=tuple(
-            _method(plan, contracts.get(plan.name), program, kernels, backends) for plan in program.execution_plan
+            _method(plan, contracts.get(plan.name), program, kernels, backends) for plan in methods_of(program)
         ),
         constants=len(program.constants) - 1,
         constant_nbytes=_total(program.constants),
@@ -206,6 +227,7 @@ def _method(
     uses = () if kernels is None else tuple(_kernel_uses(plan, kernels))
     called = [instruction for _, instruction in instructions(plan)]
     delegate_calls = Counter(call.delegate_index for call in called if isinstance(call, DelegateCall))
+    others = alternatives_of(program).get(plan.name, {})
     return MethodSummary(
         name=plan.name,
         inputs=tuple(
@@ -219,7 +241,10 @@ def _method(
         operators=tuple(_operators(plan, None if kernels is None else uses)),
         kernels=uses,
         delegates=tuple(
-            _delegate(delegate, delegate_calls[index], program, backends)
+            replace(
+                _delegate(delegate, delegate_calls[index], program, backends),
+                alternatives=tuple(_alternatives(delegate, others.get(index, ()), program, kernels)),
+            )
             for index, delegate in enumerate(plan.delegates)
         ),
         memory=dict(enumerate(plan.non_const_buffer_sizes[1:], start=1)),
@@ -307,6 +332,27 @@ def _delegate(
         compile_specs=tuple(spec.key for spec in delegate.compile_specs if spec.key != STAMP_KEY),
         installed=None if backends is None else delegate.id in backends,
     )
+
+
+def _alternatives(
+    delegate: BackendDelegate, plans: Sequence[ExecutionPlan], program: Program, kernels: KernelRegistry | None
+) -> Iterable[AlternativeSummary]:
+    costs = costs_of(program) if plans else {}
+    for plan in plans:
+        called = len([instruction for _, instruction in instructions(plan)])
+        if is_variant(plan, delegate):
+            stamp = read_stamp(plan.delegates[0].compile_specs)
+            yield AlternativeSummary(stamp.variant if stamp else "", None, costs[plan.name], called)
+            continue
+        uses = None if kernels is None else _kernel_uses(plan, kernels)
+        missing = None if uses is None else [use.operator for use in uses if use.library is None]
+        yield AlternativeSummary(
+            "",
+            tuple(dict.fromkeys(record.id for record in plan.delegates)),
+            costs[plan.name],
+            called,
+            None if missing is None else tuple(dict.fromkeys(missing)),
+        )
 
 
 _KINDS: Final[dict[type[Instruction], str]] = {

@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     )
     from delegraph.interfaces.lowering import (
         BackendDetails,
+        BlobVariant,
         CompileSpec,
         DelegationSpec,
         NamedDataStoreOutput,
@@ -135,6 +136,7 @@ __all__ = [
     "BlobFormat",
     "BlobStamp",
     "BlobTensor",
+    "BlobVariant",
     "BoundCall",
     "Buffer",
     "CacheChoice",
@@ -254,6 +256,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "delegraph.interfaces.lowering": (
             "BackendDetails",
+            "BlobVariant",
             "CompileSpec",
             "DelegationSpec",
             "NamedDataStoreOutput",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendDetails",
+    "BlobVariant",
     "CompileSpec",
     "DelegationSpec",
     "NamedDataStoreOutput",
@@ -135,6 +136,21 @@ class NamedDataStoreOutput:
         return list(dict.fromkeys(map(bytes, data)))
 
 
+@dataclass(frozen=True, slots=True)
+class BlobVariant:
+    """Another blob of a partition, for devices that the first is not for: of another revision, say, or precision.
+
+    `name` is unlike the others of the delegate, and comes to `check` as the stamp's `variant`: the backend gives it a
+    meaning. `compile_specs` are what `init` gets with it (None: those of the partition); `data_store_output` is as in
+    `PreprocessResult`. The delegate's own instruction ids mean the same in all blobs.
+    """
+
+    name: str
+    processed_bytes: bytes = field(repr=False)
+    data_store_output: NamedDataStoreOutput | None = None
+    compile_specs: Sequence[CompileSpec] | None = None
+
+
 @dataclass(slots=True)
 class PreprocessResult:
     """The result of `preprocess`.
@@ -143,12 +159,17 @@ class PreprocessResult:
     `data_store_output` holds blobs to be shared by key with other delegates of the program; `_delegate_info_meta`,
     anything that the backend's own tools want to know of the delegate, is kept beside the program (the lowered module's
     `meta`, `ExecutorchProgramManager.delegate_map`) and is not in the file.
+
+    `variants` are further blobs, in the order of preference behind `processed_bytes`, whose own name is `variant`.
+    Where a program is loaded the first is taken that `BackendInterface.check` accepts; no other is read.
     """
 
     processed_bytes: bytes = field(default=b"", repr=False)
     debug_handle_map: Mapping[int, Sequence[int]] | Mapping[str, Sequence[int]] | None = None
     data_store_output: NamedDataStoreOutput | None = None
     _delegate_info_meta: Any = None
+    variant: str = ""
+    variants: Sequence[BlobVariant] = ()
 
 
 class BackendDetails(ABC):

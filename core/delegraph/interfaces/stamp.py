@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Final
 
-from delegraph.program.schema import CompileSpec, Program
+from delegraph.program.schema import BackendDelegate, CompileSpec, Program
 from delegraph.program.walk import delegates
 
 STAMP_KEY: Final = "delegraph.stamp"
@@ -18,19 +18,23 @@ STAMP_KEY: Final = "delegraph.stamp"
 
 @dataclass(frozen=True, slots=True)
 class BlobStamp:
-    """Who made a blob. `blob_version` is the backend's own: its `BackendDetails.blob_version`."""
+    """Who made a blob. `blob_version` is the backend's own: its `BackendDetails.blob_version`. `variant` is the blob's
+    name where the delegate has several; the backend gives it a meaning, such as the revision of the device."""
 
     backend: str
     distribution: str
     version: str
     blob_version: int
+    variant: str = ""
 
     def to_compile_spec(self) -> CompileSpec:
         """The compile spec that carries this stamp."""
-        return CompileSpec(STAMP_KEY, json.dumps(asdict(self), sort_keys=True).encode())
+        said = {name: value for name, value in asdict(self).items() if name != "variant" or value}
+        return CompileSpec(STAMP_KEY, json.dumps(said, sort_keys=True).encode())
 
     def __str__(self) -> str:
-        return f"{self.backend} blob version {self.blob_version}, made by {self.distribution} {self.version}"
+        variant = f" {self.variant!r}," if self.variant else ""
+        return f"{self.backend} blob{variant} version {self.blob_version}, made by {self.distribution} {self.version}"
 
 
 def read_stamp(compile_specs: Iterable[CompileSpec]) -> BlobStamp | None:
@@ -46,8 +50,13 @@ def read_stamp(compile_specs: Iterable[CompileSpec]) -> BlobStamp | None:
 
 def stamps_by_backend(program: Program) -> dict[str, tuple[BlobStamp, ...]]:
     """The different stamps on each backend's blobs, by its id, as they come; none for blobs without a stamp."""
+    return stamps_of(delegates(program))
+
+
+def stamps_of(records: Iterable[BackendDelegate]) -> dict[str, tuple[BlobStamp, ...]]:
+    """As `stamps_by_backend`, of these delegates."""
     by_backend: dict[str, dict[BlobStamp, None]] = {}
-    for delegate in delegates(program):
+    for delegate in records:
         stamps = by_backend.setdefault(delegate.id, {})
         stamp = read_stamp(delegate.compile_specs)
         if stamp is not None:
@@ -58,10 +67,11 @@ def stamps_by_backend(program: Program) -> dict[str, tuple[BlobStamp, ...]]:
 def _parse(value: bytes) -> BlobStamp | None:
     try:
         said = json.loads(value)
+        said = {"variant": "", **said}
         stamp = BlobStamp(**{field.name: said[field.name] for field in fields(BlobStamp)})  # a later one may say more
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    texts = (stamp.backend, stamp.distribution, stamp.version)
+    texts = (stamp.backend, stamp.distribution, stamp.version, stamp.variant)
     if not all(isinstance(text, str) and text.isprintable() for text in texts) or type(stamp.blob_version) is not int:
         return None
     return stamp

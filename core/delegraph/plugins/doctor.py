@@ -6,9 +6,10 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from delegraph.interfaces.stamp import BlobStamp, stamps_by_backend
+from delegraph.interfaces.stamp import BlobStamp, read_stamp, stamps_by_backend, stamps_of
 from delegraph.plugins.check import CheckResult, Questions, check
 from delegraph.plugins.discovery import (
     Offer,
@@ -23,10 +24,11 @@ from delegraph.plugins.hookspecs import GROUPS, group_named
 from delegraph.plugins.inventory import Entry, OfferState, inventory, metadata_violation
 from delegraph.plugins.missing import missing_remedy
 from delegraph.plugins.registry import PluginRegistry
+from delegraph.program.alternatives import alternatives_of, is_variant, methods_of, reasons_before
 from delegraph.program.kernel_calls import Need, kernel_key_text, needed_kernels
 
 if TYPE_CHECKING:
-    from delegraph.program.schema import Program
+    from delegraph.program.schema import BackendDelegate, ExecutionPlan, Program
 
 __all__ = ["Finding", "Severity", "diagnose", "halves", "lone_half", "other_ids", "unknown_groups"]
 
@@ -63,7 +65,8 @@ def diagnose(
     environ = os.environ if environ is None else environ
     entries = inventory(environ)
     stamps = stamps_by_backend(program) if program else {}
-    needs = sorted({need for plan in program.execution_plan for need in needed_kernels(plan)}) if program else []
+    plans = program.execution_plan if program else ()
+    needs = sorted({need for plan in plans for need in needed_kernels(plan)})
     usable = [entry.offer for entry in entries if entry.state in (OfferState.OK, OfferState.CONFLICT)]
     skipped = () if _torch_is_installed() else tuple(o for o in usable if not group_named(o.group).torch_free)
     results = check((offer for offer in usable if offer not in skipped), limit, Questions(stamps, needs))
@@ -75,8 +78,7 @@ def diagnose(
         *other_ids(results),
         *_of_skipped(skipped),
         *(finding for result in results for finding in _of_result(result)),
-        *(_of_backends(results, stamps)),
-        *(_of_kernels(results, needs)),
+        *(_of_program(program, results, stamps, needs) if program else ()),
         *halves(entries),
     ]
     return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
@@ -202,9 +204,75 @@ def _of_result(result: CheckResult) -> Iterator[Finding]:
 # ---- the needs of a program ----------------------------------------------------------------------------
 
 
-def _of_backends(results: Sequence[CheckResult], stamps: Mapping[str, Sequence[BlobStamp]]) -> Iterator[Finding]:
+def _of_program(
+    program: Program,
+    results: Sequence[CheckResult],
+    stamps: Mapping[str, Sequence[BlobStamp]],
+    needs: Sequence[Need],
+) -> Iterator[Finding]:
+    """Findings on all that would run here: of a delegate with alternatives, the first for which nothing is lacking."""
     backends = {r.offer.name: r for r in results if r.offer.group == "delegraph.backends"}
-    for backend, made_by in stamps.items():
+    alternatives = alternatives_of(program)
+    running: list[BackendDelegate] = []
+    plans = list(methods_of(program))
+    fallen: dict[tuple[str, str], list[str]] = {}
+    for plan in methods_of(program):
+        for index, record in enumerate(plan.delegates):
+            others = alternatives.get(plan.name, {}).get(index, ())
+            reasons = reasons_before(record, others, partial(_reason_against, backends, stamps)) if others else []
+            if not reasons or len(reasons) > len(others):
+                running.append(record)
+                continue
+            taken = others[len(reasons) - 1]
+            running += taken.delegates
+            plans.append(taken)
+            told = f"delegate {index} of {plan.name!r}"
+            fallen.setdefault((_what_runs(taken, record), "; ".join(dict.fromkeys(reasons))), []).append(told)
+    yield from _of_fallen(fallen)
+    used = stamps_of(running)
+    yield from _of_backends(backends, used, stamps)
+    yield from _of_kernels(results, needs, {need for plan in plans for need in needed_kernels(plan)})
+
+
+def _reason_against(
+    backends: Mapping[str, CheckResult], stamps: Mapping[str, Sequence[BlobStamp]], record: BackendDelegate
+) -> str:
+    """Why a blob would not run here; "" if it would."""
+    result = backends.get(record.id)
+    if result is None:
+        return f"the backend {record.id} is not installed"
+    if result.error or result.unavailable:
+        return f"the backend {record.id} cannot be used here: {result.error or result.unavailable}"
+    stamp = read_stamp(record.compile_specs)
+    verdicts = dict(zip(stamps[record.id], result.verdicts, strict=False))
+    answer, _, reason = ("ok" if stamp is None else verdicts.get(stamp, "ok")).partition(": ")
+    return "" if answer == "ok" else f"{result.offer.provider} answers {answer.upper()} to {stamp}: {reason}"
+
+
+def _what_runs(taken: ExecutionPlan, record: BackendDelegate) -> str:
+    if is_variant(taken, record):
+        stamp = read_stamp(taken.delegates[0].compile_specs)
+        return f"its blob {stamp.variant!r}" if stamp else "another blob of it"
+    return f"its fall-back, on {' and '.join([*dict.fromkeys(other.id for other in taken.delegates), 'kernels'])}"
+
+
+def _of_fallen(fallen: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[Finding]:
+    for (what, reason), delegates in fallen.items():
+        problem = f"{', '.join(delegates)}: {what}, would run here: {reason}"
+        if what.startswith("its fall-back"):
+            remedy = "install what is missing, or go on: the model runs, but slower"
+            yield Finding(Severity.WARNING, "fall-back", problem, remedy)
+        else:
+            yield Finding(Severity.NOTE, "variant", problem)
+
+
+def _of_backends(
+    backends: Mapping[str, CheckResult],
+    used: Mapping[str, Sequence[BlobStamp]],
+    stamps: Mapping[str, Sequence[BlobStamp]],
+) -> Iterator[Finding]:
+    """Findings on the backends of blobs that would run here; `stamps` are those that were asked about."""
+    for backend, made_by in used.items():
         result = backends.get(backend)
         if result is None:
             remedy = missing_remedy(backend, next(iter(made_by), None), PluginRegistry(scan()))
@@ -214,18 +282,19 @@ def _of_backends(results: Sequence[CheckResult], stamps: Mapping[str, Sequence[B
         if result.unavailable:
             problem = f"the program needs the backend {backend}, whose device cannot be used here: {result.unavailable}"
             yield Finding(Severity.ERROR, backend, problem)
-        yield from _of_stamps(result, made_by)
+        yield from _of_stamps(result, stamps[backend], made_by)
 
 
-def _of_kernels(results: Sequence[CheckResult], needs: Sequence[Need]) -> Iterator[Finding]:
-    """The kernels for which loading would fail: no library has them, or several have and no order was given."""
+def _of_kernels(results: Sequence[CheckResult], needs: Sequence[Need], needed: Collection[Need]) -> Iterator[Finding]:
+    """The kernels for which loading would fail: no library has them, or several have and no order was given. Of the
+    `needs` that were asked about those that are `needed`."""
     told: set[str] = set()
     libraries = [result for result in results if result.ranks]
     for index, (op, key) in enumerate(needs):
         having = [result for result in libraries if result.ranks[index]]
         asked = [result for result in having if not result.on_request]
         best = [result for result in asked if result.ranks[index] == "partial"] or asked
-        if op in told or len(best) == 1:
+        if op in told or len(best) == 1 or (op, key) not in needed:
             continue
         told.add(op)
         named = ", ".join(f'"{result.offer.name}"' for result in best or having)
@@ -243,8 +312,10 @@ def _of_kernels(results: Sequence[CheckResult], needs: Sequence[Need]) -> Iterat
             yield Finding(Severity.ERROR, op, problem, "install a kernel library that does")
 
 
-def _of_stamps(result: CheckResult, made_by: Sequence[BlobStamp]) -> Iterator[Finding]:
-    for stamp, verdict in zip(made_by, result.verdicts, strict=False):
+def _of_stamps(result: CheckResult, asked: Sequence[BlobStamp], made_by: Sequence[BlobStamp]) -> Iterator[Finding]:
+    for stamp, verdict in zip(asked, result.verdicts, strict=False):
+        if stamp not in made_by:
+            continue
         answer, _, reason = verdict.partition(": ")
         if answer != "ok":
             problem = f"{result.offer.provider} answers {answer.upper()} to {stamp}: {reason}"

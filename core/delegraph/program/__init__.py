@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from delegraph.program.alternatives import alternatives_of, methods_of
     from delegraph.program.checks.verify import verify_program
     from delegraph.program.devices import TARGET_DEVICE_COMPILE_SPEC_KEY, Device, target_device
     from delegraph.program.dtypes import DTYPES, nbytes, numpy_dtype, scalar_type
@@ -43,10 +44,12 @@ __all__ = [
     "ScalarType",
     "SegmentSource",
     "SerializationConfig",
+    "alternatives_of",
     "deserialize_flat_tensor",
     "deserialize_program",
     "from_text",
     "memory_map",
+    "methods_of",
     "nbytes",
     "numpy_dtype",
     "read_tables",
@@ -66,6 +69,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "delegraph.program.alternatives": ("alternatives_of", "methods_of"),
         "delegraph.program.checks.verify": ("verify_program",),
         "delegraph.program.devices": ("TARGET_DEVICE_COMPILE_SPEC_KEY", "Device", "target_device"),
         "delegraph.program.dtypes": ("DTYPES", "nbytes", "numpy_dtype", "scalar_type"),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delegraph.errors import InvalidProgram
+from delegraph.program.alternatives import methods_of
 from delegraph.program.buffers import byte_view
 from delegraph.program.contract import CONTRACT_KEY
 from delegraph.program.schema import ExecutionPlan, Program, Tensor, TensorShapeDynamism
@@ -71,7 +72,7 @@ def _read(data: bytes) -> SharedBuffers | None:
 def _checked(shared: SharedBuffers | None, program: Program) -> SharedBuffers | None:
     if shared is None:
         return None
-    sizes = {plan.name: plan.non_const_buffer_sizes for plan in program.execution_plan}
+    sizes = {plan.name: plan.non_const_buffer_sizes for plan in methods_of(program)}
     if not shared.methods <= sizes.keys() or shared.memory_id < 0:
         raise InvalidProgram(f"the named data {SHARED_STATE_KEY!r} is of methods or a memory that are not there")
     return shared
@@ -79,7 +80,7 @@ def _checked(shared: SharedBuffers | None, program: Program) -> SharedBuffers | 
 
 def _of_executorch(program: Program) -> SharedBuffers | None:
     """Methods whose memories 2 have one size, and hold none of their inputs and outputs."""
-    sharing = [plan for plan in program.execution_plan if len(plan.non_const_buffer_sizes) == EXECUTORCH_MEMORY_ID + 1]
+    sharing = [plan for plan in methods_of(program) if len(plan.non_const_buffer_sizes) == EXECUTORCH_MEMORY_ID + 1]
     sizes = {plan.non_const_buffer_sizes[EXECUTORCH_MEMORY_ID] for plan in sharing}
     if len(sharing) < 2 or len(sizes) != 1 or not all(map(_holds_buffers_alone, sharing)):
         return None

@@ -90,7 +90,7 @@ def tensors(program: Program) -> Iterator[Tensor]:
 
 
 def external_names(program: Program) -> set[str]:
-    """The fully qualified names of the tensors whose data is in a `.ptd`."""
+    """The fully qualified names of the tensors whose data is in a `.ptd`, and not among the program's named data."""
     infos = (tensor.extra_tensor_info for tensor in tensors(program))
     external = (info for info in infos if info is not None and info.location is TensorDataLocation.EXTERNAL)
-    return {info.fully_qualified_name or "" for info in external}
+    return {info.fully_qualified_name or "" for info in external} - program.named_data.keys()

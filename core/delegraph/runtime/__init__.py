@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from delegraph.runtime.module import Module, load
     from delegraph.runtime.pool import Pool
     from delegraph.runtime.program import Program, Verification
+    from delegraph.runtime.resolution.alternatives import DelegateChoice
     from delegraph.runtime.resolution.backends import BackendRegistry
     from delegraph.runtime.resolution.kernels import KernelRegistry
     from delegraph.runtime.runtime import OperatorRegistry, Runtime
@@ -56,6 +57,7 @@ __all__ = [
     "Compatibility",
     "DataLoader",
     "DebugLevel",
+    "DelegateChoice",
     "EventTracer",
     "FileDataLoader",
     "HierarchicalAllocator",
@@ -120,6 +122,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.runtime.module": ("Module", "load"),
         "delegraph.runtime.pool": ("Pool",),
         "delegraph.runtime.program": ("Program", "Verification"),
+        "delegraph.runtime.resolution.alternatives": ("DelegateChoice",),
         "delegraph.runtime.resolution.backends": ("BackendRegistry",),
         "delegraph.runtime.resolution.kernels": ("KernelRegistry",),
         "delegraph.runtime.runtime": ("OperatorRegistry", "Runtime"),

@@ -13,7 +13,7 @@ seal (ExecuTorch's) is checked by none of them, and refused where keys are given
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData
     from delegraph.program.signatures import Key
 
-__all__ = ["UNSIGNED", "IntegrityMode", "Trust", "data_of", "naming_file", "open_content"]
+__all__ = ["UNSIGNED", "IntegrityMode", "NotedData", "Trust", "data_of", "naming_file", "open_content"]
 
 IntegrityMode: TypeAlias = Literal["full", "lazy", "none"]
 
@@ -99,20 +99,48 @@ def open_content(loader: DataLoader, trust: Trust, error: type[RuntimeFault]) ->
     return source
 
 
-def data_of(plan: ExecutionPlan, program: Program, external: Mapping[str, ExternalData]) -> Iterator[Buffer]:
-    """The data that a method uses: constants, initial content, delegates' blobs, and what delegates may share."""
+def data_of(
+    plan: ExecutionPlan, program: Program, external: Mapping[str, ExternalData], keys: Collection[str] | None = None
+) -> Iterator[Buffer]:
+    """The data that a method uses: constants, initial content, delegates' blobs, and of what delegates may share those
+    of `keys` (None: all)."""
     for value in plan.values:
         if not isinstance(value, Tensor):
             continue
         info = value.extra_tensor_info
         if info is not None and info.location is TensorDataLocation.EXTERNAL:
-            yield external[info.fully_qualified_name or ""].data
+            name = info.fully_qualified_name or ""
+            yield external[name].data if name in external else program.named_data[name].data
         elif value.data_buffer_idx:
             yield (program.constants if value.allocation_info is None else program.mutable_data)[value.data_buffer_idx]
     for delegate in plan.delegates:
         yield program.delegate_data[delegate.processed]
     if plan.delegates:
-        yield from (entry.data for entries in (program.named_data, external) for entry in entries.values())
+        for entries in (program.named_data, external):
+            yield from (entry.data for key, entry in entries.items() if keys is None or key in keys)
+
+
+class NotedData(Mapping[str, Buffer]):
+    """Named data by key, and the keys that were asked for: of a program whose delegates have alternatives, nobody reads
+    what belongs to those that are not taken."""
+
+    def __init__(self, data: Mapping[str, Buffer]) -> None:
+        self._data = data
+        self.keys_read: set[str] = set()
+
+    def __getitem__(self, key: str) -> Buffer:
+        data = self._data[key]
+        self.keys_read.add(key)
+        return data
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._data)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._data
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from delegraph.errors import DelegraphError, Internal, cause_of, restated
 from delegraph.interfaces.backend import BackendInitContext
@@ -29,8 +29,10 @@ from delegraph.runtime.execution.exclusive import Exclusive
 from delegraph.runtime.execution.in_flight import InFlight
 from delegraph.runtime.execution.stop import Runs
 from delegraph.runtime.execution.tracing import LOAD_METHOD, EventTracer
+from delegraph.runtime.integrity import NotedData
 from delegraph.runtime.lacking import lacking
 from delegraph.runtime.loaded_program import LoadedProgram
+from delegraph.runtime.resolution.alternatives import ChosenPlan, choose
 from delegraph.runtime.resolution.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.resolution.context import MethodContext
 from delegraph.runtime.resolution.delegates import Delegate, find_backends, load_delegates
@@ -38,7 +40,13 @@ from delegraph.runtime.shared_state import SharedState, buffers_of, delegates_bu
 from delegraph.runtime.state import State, StateBuffer
 from delegraph.runtime.values.borrowing import Borrowing, Lent, Uses, find_lent
 from delegraph.runtime.values.device_memory import planned_buffers
-from delegraph.runtime.values.memory import CallersBuffers, HierarchicalAllocator, MemoryManager, callers_buffers
+from delegraph.runtime.values.memory import (
+    CallersBuffers,
+    HierarchicalAllocator,
+    MemoryManager,
+    allocate,
+    callers_buffers,
+)
 from delegraph.runtime.values.value_parser import TensorSources, parse_values
 from delegraph.runtime.values.values import Array, ValueTable
 from delegraph.runtime.values.writes import unplanned_inputs
@@ -69,7 +77,7 @@ class Choices:
 class LoadedMethod:
     """A plan's values in their memory, and the calls that are bound to both; `Method` runs them."""
 
-    plan: ExecutionPlan
+    chosen: ChosenPlan
     planned_memory: HierarchicalAllocator
     values: ValueTable
     kernels: Mapping[Need, Kernel]
@@ -87,6 +95,11 @@ class LoadedMethod:
     runs: Runs
     event_tracer: EventTracer | None
 
+    @property
+    def plan(self) -> ExecutionPlan:
+        """The plan that is run: alternatives stand in it where delegates could not be loaded."""
+        return self.chosen.plan
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedDelegates:
@@ -102,6 +115,8 @@ class LoadedDelegates:
     in_flight: InFlight
     destroy: Callable[[], None]
     """Destroys them; called again, it does nothing."""
+    named_keys: Collection[str] | None = None
+    """The named data that they asked for; None: it was not noted, and may be all."""
 
 
 def load_plan(
@@ -112,18 +127,33 @@ def load_plan(
     Raises what `Program.load_method` raises.
     """
     with _traced(choices.event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
+        chosen = _chosen(program, plan) if like is None else like.chosen
         # Memory comes first: a file that asks for too much is refused before a backend does any work for it.
-        memory = _memory(program, plan, choices)
-        delegates = _delegates(program, plan, choices, None if like is None else like.delegates)
+        memory = _memory(program, plan, chosen.plan, choices)
+        delegates = _delegates(program, chosen.plan, choices, None if like is None else like.delegates)
         try:
-            return _bound(program, plan, choices, memory, delegates, like)
+            return _bound(program, chosen, choices, memory, delegates, like)
         except BaseException:
             delegates.destroy()
             raise
 
 
-def _memory(program: LoadedProgram, plan: ExecutionPlan, choices: Choices) -> MemoryManager:
+def _chosen(program: LoadedProgram, plan: ExecutionPlan) -> ChosenPlan:
+    """`plan`, or with alternatives in it that run here where its delegates cannot."""
+    alternatives = program.alternatives.get(plan.name)
+    if not alternatives:
+        return ChosenPlan(plan)
+    return choose(plan, alternatives, program.environment.backend_registry())
+
+
+def _memory(program: LoadedProgram, method: ExecutionPlan, plan: ExecutionPlan, choices: Choices) -> MemoryManager:
+    """The memory of `plan`: the caller's is of `method`, as it is in the file, and knows of no alternatives in it."""
     memory = choices.memory_manager or _new_memory(program, plan, choices)
+    if choices.memory_manager is not None and plan is not method:
+        further = plan.non_const_buffer_sizes[max(len(method.non_const_buffer_sizes), 1) :]
+        choices.limits.require_planned(replace(plan, non_const_buffer_sizes=(0, *further)))
+        buffers = [*memory.planned_memory.buffers, *(allocate(program.environment.platform, size) for size in further)]
+        memory = replace(memory, planned_memory=HierarchicalAllocator(buffers))
     choices.limits.require(plan)
     memory.planned_memory.require(plan.non_const_buffer_sizes[1:])
     if choices.event_tracer is not None:
@@ -151,6 +181,9 @@ def _delegates(
     state_of = delegates_buffers(plan.name, buffers, choices.shared_state, choices.limits, environment.platform)
     states: dict[int, set[str]] = {}
 
+    noted = NotedData(program.named_data) if plan.name in program.alternatives else None
+    named_data = program.named_data if noted is None else noted
+
     def context_for(index: int) -> BackendInitContext:
         def mutable_buffer(name: str, initial: Array) -> Array:
             states.setdefault(index, set()).add(name)
@@ -159,7 +192,7 @@ def _delegates(
         runtime_specs = Options(options.get(plan.delegates[index].id, {}))
         return BackendInitContext(
             plan.name,
-            program.named_data,
+            named_data,
             runtime_specs,
             tracer,
             environment.platform,
@@ -178,19 +211,21 @@ def _delegates(
         like.all if like is not None and alike else (),
     )
     in_flight = InFlight()
-    return LoadedDelegates(delegates, options, tracer, buffers, states, in_flight, in_flight.destroying(destroy))
+    keys_read = None if noted is None else noted.keys_read
+    destroy = in_flight.destroying(destroy)
+    return LoadedDelegates(delegates, options, tracer, buffers, states, in_flight, destroy, keys_read)
 
 
 def _bound(
     program: LoadedProgram,
-    plan: ExecutionPlan,
+    chosen: ChosenPlan,
     choices: Choices,
     memory: MemoryManager,
     loaded: LoadedDelegates,
     like: LoadedMethod | None,
 ) -> LoadedMethod:
     """The values in `memory`, and the instructions bound to them and to the delegates."""
-    environment, limits, tracer = program.environment, choices.limits, choices.event_tracer
+    environment, limits, tracer, plan = program.environment, choices.limits, choices.event_tracer, chosen.plan
     sources = program.tensor_sources(memory.planned_memory, choices.shared_memory_id)
     values, lent = _values(plan, choices, sources, loaded.all)
     kernels = resolve_kernels(plan, environment.kernel_registry()) if like is None else like.kernels
@@ -198,13 +233,13 @@ def _bound(
     check = is_asked_for(environment.check)  # one call at a time is watched
     schedule = IN_ORDER if check else make_schedule(plan, loaded.all, loaded.states, loaded.in_flight)
     binder = Binder(plan, values, kernels, loaded.all, context, schedule)
-    finish = around_calls(binder, check, memory.temp_allocator, tracer)
-    execute = bind_method(binder, finish, limits, tracer, loaded.in_flight)
+    finish = around_calls(binder, check, memory.temp_allocator, tracer, chosen.origins)
+    execute = bind_method(binder, finish, limits, tracer, loaded.in_flight, chosen.origins)
     shared = choices.shared_state
     alone = Exclusive(f"method {plan.name!r}") if shared is None else shared.alone
     buffers = {**loaded.buffers, **buffers_of(plan, values, sources, shared)}
     return LoadedMethod(
-        plan=plan,
+        chosen=chosen,
         planned_memory=memory.planned_memory,
         values=values,
         kernels=kernels,

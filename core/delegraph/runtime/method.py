@@ -18,6 +18,7 @@ from delegraph.runtime.execution.tracing import DebugLevel
 from delegraph.runtime.loaded_program import LoadedProgram
 from delegraph.runtime.loading import LoadedMethod
 from delegraph.runtime.method_meta import MethodMeta
+from delegraph.runtime.resolution.alternatives import DelegateChoice
 from delegraph.runtime.state import require_set
 from delegraph.runtime.values.tensors import any_torch_tensor, to_torch
 from delegraph.runtime.values.values import Array
@@ -124,7 +125,7 @@ class Method:
         if self._is_mapped:
             self.program.require_unchanged()
         if not self._files_checked:
-            self.program.check_files(self._name)
+            self.program.check_files(loaded.plan, loaded.delegates.named_keys)
             self._files_checked = True
         if loaded.caller_sets:
             require_set(self.state, self._name)
@@ -166,6 +167,11 @@ class Method:
         return [output if target is None else target for output, target in zip(outputs, targets.passed, strict=True)]
 
     # ---- what was loaded ----
+
+    @property
+    def delegate_choices(self) -> tuple[DelegateChoice, ...]:
+        """For each delegate that has several blobs or a fall-back in the file, which of them runs here, and why."""
+        return self._loaded.chosen.choices
 
     @property
     def _name(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property, partial
 from threading import Lock
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidProgram, InvalidState, NotFound
 from delegraph.interfaces.data_loader import DataLoader
 from delegraph.program import schema
+from delegraph.program.alternatives import alternatives_of, methods_of
 from delegraph.program.contract import contracts_of
 from delegraph.program.files.atomic_file import write_atomically
 from delegraph.program.files.byte_order import refuse_big_endian
@@ -80,7 +81,9 @@ class Program:
         """The contracts of the methods' inputs, by method; a file that ExecuTorch wrote has none."""
         self.shared_buffers = shared_buffers_of(records)
         """Which methods share their mutable buffers; None: each has its own."""
-        self._plans = {plan.name: plan for plan in records.execution_plan}
+        self.alternatives = alternatives_of(records)
+        """The plans that may run in the place of delegates, by method and the delegate's index."""
+        self._plans = {plan.name: plan for plan in methods_of(records)}
         self._lock = Lock()
         self.environment.plugin_registry().notify("program_loaded", program=self)
 
@@ -138,7 +141,7 @@ class Program:
 
     @property
     def backend_ids(self) -> frozenset[str]:
-        """The backends that the methods need, as the file calls them."""
+        """The backends that the methods have delegates or alternatives for, as the file calls them."""
         return frozenset(delegate.id for delegate in delegates(self.records))
 
     def metadata(self, method_name: str) -> MethodMeta:
@@ -225,6 +228,7 @@ class Program:
             planned,
             partial(allocate, self.environment.platform),
             kept,
+            self.records.named_data,
         )
 
     def write_etdump_result_to_file(
@@ -248,8 +252,9 @@ class Program:
         if kept and debug_buffer_path is not None:
             write_atomically(debug_buffer_path, [debug_buffer])
 
-    def check_files(self, method_name: str) -> None:
-        """Check the data that a method uses, where that has not been done; a Method does it before its first run.
+    def check_files(self, plan: ExecutionPlan, keys: Collection[str] | None = None) -> None:
+        """Check the data that a plan uses, where that has not been done; a Method does it before its first run. Of the
+        named data those of `keys` (None: all).
 
         Pages that are read for it are let go of again. Raises `InvalidProgram` or `InvalidExternalData` for damage.
         Nothing is checked with `integrity="none"`.
@@ -258,7 +263,7 @@ class Program:
             if not isinstance(content, CheckedSource) or content.is_checked:
                 continue
             with naming_file(name):
-                for data in data_of(self.plan(method_name), self.records, self.external_data or {}):
+                for data in data_of(plan, self.records, self.external_data or {}, keys):
                     if content.check(data):
                         loader.release(data)
 

@@ -289,7 +289,19 @@ class Watches:
         self.reports.append(report)
 
 
-WHOLE_WAY = ["functional", "edge", "partition", "kernels", "compile", "settings", "passes", "prepare", "emit", "plan"]
+WHOLE_WAY = [
+    "functional",
+    "edge",
+    "partition",
+    "kernels",
+    "compile",
+    "settings",
+    "passes",
+    "prepare",
+    "emit",
+    "plan",
+    "fallback",
+]
 
 
 def test_tools_see_executorchs_api_and_ours(plugins: PluginRegistry) -> None:

@@ -78,9 +78,10 @@ def test_json(pte: str, told: Told) -> None:
             "backend": "Negator",
             "calls": 1,
             "blob_nbytes": 6,
-            "stamp": {"backend": "Negator", "distribution": "acme", "version": "1.2", "blob_version": 3},
+            "stamp": {"backend": "Negator", "distribution": "acme", "version": "1.2", "blob_version": 3, "variant": ""},
             "compile_specs": ["speed"],
             "installed": True,
+            "alternatives": [],
         }
     ]
 

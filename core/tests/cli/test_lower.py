@@ -126,7 +126,7 @@ def test_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"m.pte: {Path('m.pte').stat().st_size:,} bytes; planned memory: " in out
     stages = [line.partition(":")[0] for line in err.splitlines()]
     assert stages[1:5] == [f"{stage} of forward" for stage in ("export", "quantize", "functional", "edge")]
-    assert stages[-2:] == ["compile", "assemble"]
+    assert stages[-3:] == ["compile", "fallback", "assemble"]
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:

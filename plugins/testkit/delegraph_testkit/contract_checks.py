@@ -18,7 +18,7 @@ from typing import Any, Final
 import delegraph
 from delegraph.errors import DelegraphError, Internal, InvalidArgument
 from delegraph.interfaces import BackendInterface, BlobStamp, Compatibility, CompilationCache, Verdict, read_stamp
-from delegraph.program import deserialize_program, schema, write_program
+from delegraph.program import alternatives_of, deserialize_program, methods_of, schema, write_program
 from delegraph.runtime import Program
 from delegraph_testkit.bench import Bench, Stored
 from delegraph_testkit.doubled import doubled
@@ -31,6 +31,7 @@ __all__ = [
     "damaged_blobs_are_refused",
     "delegates_are_independent",
     "engine_files_are_of_sound_blobs",
+    "every_blob_of_a_delegate_is_right",
     "inputs_are_left_alone",
     "kept_code_is_the_same",
     "mutated_blobs_end_in_errors",
@@ -151,20 +152,64 @@ def unknown_options_at_load_are_refused(bench: Bench, stored: Stored) -> None:
 
 def newer_blobs_are_refused(bench: Bench, stored: Stored) -> None:
     """`check` admits its own blobs, answers for any stamp, and refuses those of a version to come."""
-    for plan in _records(stored).execution_plan:
-        for delegate in plan.delegates:
+    records = _records(stored)
+    for plan in records.execution_plan:
+        for index, delegate in enumerate(plan.delegates):
             backend, stamp = backend_called(delegate.id), read_stamp(delegate.compile_specs)
             assert stamp is not None
+            if stamp.variant and plan in methods_of(records):
+                _admits_one(records, plan, index)
             strangers = [None, replace(stamp, blob_version=0), replace(stamp, distribution="another", version="9")]
             for each in (stamp, *strangers):
                 answer: object = backend.check(each)
                 assert isinstance(answer, Compatibility), f"check({each!r}) gives {answer!r}, not a Compatibility"
                 said = answer.verdict is Verdict.OK or answer.reason
                 assert said, f"check({each!r}) gives {answer.verdict.name} without a reason"
-            assert backend.check(stamp).verdict is Verdict.OK, (
+            assert stamp.variant or backend.check(stamp).verdict is Verdict.OK, (
                 f"check refuses its own blob: {backend.check(stamp).reason}"
             )
             _refuses(backend.check, replace(stamp, blob_version=stamp.blob_version + 1))
+
+
+def _admits_one(records: schema.Program, plan: schema.ExecutionPlan, index: int) -> None:
+    """Of a delegate with several blobs, one is for the device that is here."""
+    others = alternatives_of(records).get(plan.name, {}).get(index, ())
+    blobs = [plan.delegates[index], *(record for other in others for record in other.delegates)]
+    stamps = [stamp for blob in blobs if (stamp := read_stamp(blob.compile_specs)) is not None]
+    answers = [backend_called(stamp.backend).check(stamp) for stamp in stamps]
+    refusals = [f"{stamp.variant!r}: {answer.reason}" for stamp, answer in zip(stamps, answers, strict=True)]
+    assert any(answer.verdict is Verdict.OK for answer in answers), (
+        f"check refuses all {len(blobs)} blobs of a delegate: {'; '.join(refusals)}"
+    )
+
+
+def every_blob_of_a_delegate_is_right(bench: Bench, stored: Stored) -> None:
+    """Of a delegate with several blobs each that `check` admits here gives the right results, and none is loaded that
+    it does not admit."""
+    records = _records(stored)
+    check_results(bench, stored, run(stored))
+    for preferred in _in_other_orders(records):
+        loaded = load(stored, preferred)
+        check_results(bench, stored, [loaded(call) for call in stored.calls])
+        loaded.close()
+
+
+def _in_other_orders(records: schema.Program) -> Iterator[schema.Program]:
+    """The program with another one of a delegate's blobs as its first, in turn."""
+    for method, of_delegates in alternatives_of(records).items():
+        for index, others in of_delegates.items():
+            for other in others:
+                plan = next(plan for plan in records.execution_plan if plan.name == method)
+                if len(other.delegates) != 1 or other.delegates[0].id != plan.delegates[index].id:
+                    continue
+                delegates = list(plan.delegates)
+                delegates[index], mine = other.delegates[0], delegates[index]
+                swapped = {
+                    method: replace(plan, delegates=tuple(delegates)),
+                    other.name: replace(other, delegates=(mine,)),
+                }
+                plans = tuple(swapped.get(plan.name, plan) for plan in records.execution_plan)
+                yield replace(records, execution_plan=plans)
 
 
 def _refuses(check: object, newer: BlobStamp) -> None:

@@ -267,6 +267,46 @@ AHEAD = [
 ]
 
 
+ONE_BLOB = "return PreprocessResult(json.dumps([names, weights, steps, outputs]).encode())"
+
+
+def two_blobs(second: str) -> dict[str, tuple[str, str]]:
+    """calc's delegates with a blob for each of two revisions."""
+    made = ONE_BLOB.replace("return ", "result = ") + (
+        f"\n        result.variant, blob = 'new', {second}\n"
+        "        result.variants = [__import__('delegraph.interfaces').interfaces.BlobVariant('old', blob)]\n"
+        "        return result"
+    )
+    return {"aot": (ONE_BLOB, made)}
+
+
+@pytest.mark.parametrize(
+    ("second", "check", "message"),
+    [
+        ("result.processed_bytes", "every_blob_of_a_delegate_is_right", ""),
+        ("result.processed_bytes", "newer_blobs_are_refused", ""),
+        (
+            "json.dumps([names, weights, [['+', names[0], names[0], n] for n in outputs], outputs]).encode()",
+            "every_blob_of_a_delegate_is_right",
+            "elements are wrong",
+        ),
+        ("b'nothing'", "every_blob_of_a_delegate_is_right", "not a blob of calc's"),
+    ],
+)
+def test_each_of_two_blobs_is_asked(install: Install, second: str, check: str, message: str) -> None:
+    result = install(**two_blobs(second)).result(f"contract/{check}", programs=("arithmetic",))
+    assert result.outcome is (Outcome.FAILED if message else Outcome.PASSED)
+    assert message in result.detail
+
+
+def test_a_backend_that_admits_none_of_its_blobs(install: Install) -> None:
+    refuses = ("blob_version != 1", "blob_version != 1 or stamp.variant")
+    installed = install(runtime=refuses, **two_blobs("result.processed_bytes"))
+    result = installed.result("contract/newer_blobs_are_refused", programs=("arithmetic",))
+    assert result.outcome is Outcome.FAILED
+    assert "check refuses all 2 blobs of a delegate" in result.detail
+
+
 @pytest.mark.parametrize("check", CONTRACT)
 def test_a_sound_backend_keeps_the_contract(install: Install, check: str) -> None:
     assert install().ran(check) == (Outcome.PASSED, "")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
 from delegraph.aot import NamedDataStore, ResolvedSignature
-from delegraph.aot.authoring import as_array
+from delegraph.aot.authoring import as_array, has_fallback
 from delegraph.errors import DelegateInvalidCompatibility, PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_cpu.aot.compiled.beside import bring_out_of_bodies, key_of, lay_beside, reference, taken_out
@@ -112,7 +112,8 @@ def _preprocess(partitions: Sequence[tuple[ExportedProgram, Sequence[CompileSpec
     """The results of partitions that are compiled together."""
     converted = with_joined_projections([_convert(*partition) for partition in partitions])
     compiled = [_compile(model, program) for model, (program, _) in zip(converted, partitions, strict=True)]
-    return list(map(_pack, compiled, _shared_keys(compiled)))
+    kept_beside = [has_fallback(program) for program, _ in partitions]
+    return list(map(_pack, compiled, _shared_keys(compiled, kept_beside)))
 
 
 def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> CpuModel:
@@ -213,12 +214,17 @@ def _states(states: Sequence[State], in_place: Mapping[str, str]) -> tuple[tuple
     return tuple(records), contents
 
 
-def _shared_keys(compiled: Sequence[Compiled]) -> list[dict[str, str]]:
-    """For each partition the keys, by name, of the weights that occur again, in it or in another one."""
+def _shared_keys(compiled: Sequence[Compiled], kept_beside: Sequence[bool]) -> list[dict[str, str]]:
+    """For each partition the keys, by name, of the weights that occur again, in it, in another one or in its
+    fall-back."""
     large = [{n: a for n, a in c.weights.items() if a.nbytes >= SHARED_BYTES} for c in compiled]
     seen = Counter(_beginning(array) for own in large for array in own.values())
+    seen.update(
+        _beginning(array) for own, kept in zip(large, kept_beside, strict=True) if kept for array in own.values()
+    )
     keys = [{n: key_of(a) for n, a in own.items() if seen[_beginning(a)] > 1} for own in large]
     owners = Counter(key for own in keys for key in own.values())
+    owners.update(key for own, kept in zip(keys, kept_beside, strict=True) if kept for key in own.values())
     return [{name: key for name, key in own.items() if owners[key] > 1} for own in keys]
 
 

@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 
 from delegraph.aot import condensed_order, graph_modules, lifted_number
 from delegraph.aot.authoring import Constants
-from delegraph.errors import UnsupportedOperator
+from delegraph.errors import InvalidArgument, UnsupportedOperator
 from delegraph.interfaces import Partitioner, PartitionResult
 from delegraph_machines.fixed_point import quantized_multiplier
 from delegraph_npu.aot import ir
@@ -60,26 +60,31 @@ def npu_partitioner(
     rounding: str = "single",
     compress_weights: bool = True,
     take_all: bool = False,
+    other_devices: str = "",
 ) -> Partitioner:
     """A partitioner for `NpuBackend`. `device` is a preset, or the path of a description, which ends in `.toml`;
-    `Options` explains the others.
+    `other_devices` are further ones, with spaces between: delegates have a blob for each, and the first is run that is
+    for the device that is there. `Options` explains the others.
 
     Partitions that do not pay, by their estimated cycles on the NPU and on a host beside it, are left, unless
     `take_all`.
 
     Raises `InvalidArgument` for an unknown value of an option, and for a device that cannot be read.
     """
-    text, where = device_text(device)
-    options = Options(text, optimize, rounding, compress_weights)
-    return NpuPartitioner(options, read_device(text, where), take_all)
+    (text, where), *others = [device_text(name) for name in (device, *other_devices.split())]
+    options = Options(text, optimize, rounding, compress_weights, tuple(text for text, _ in others))
+    devices = [read_device(*described) for described in ((text, where), *others)]
+    if len({described.name for described in devices}) < len(devices):
+        raise InvalidArgument(f"npu: two of the devices {device} and {other_devices} have one name")
+    return NpuPartitioner(options, devices, take_all)
 
 
 class NpuPartitioner(CapabilityBasedPartitioner):
     """Takes whole calls, from dequantize to quantize; see `npu_partitioner`."""
 
-    def __init__(self, options: Options, device: Device, take_all: bool = False) -> None:
+    def __init__(self, options: Options, devices: Sequence[Device], take_all: bool = False) -> None:
         super().__init__(BACKEND_ID, self._why_left, options.specs(), keep_whole=KEPT_WHOLE, allow_trivial=True)
-        self.device = device
+        self.device, *self._other_devices = devices
         self.take_all = take_all
         self._torn: dict[Node, str] = {}
         self._bodies: frozenset[Graph] = frozenset()
@@ -117,7 +122,8 @@ class NpuPartitioner(CapabilityBasedPartitioner):
         there."""
         if head not in self._alone:
             operators = _converted_alone(head, self._foldings[head.graph])
-            reason = None if isinstance(operators, str) else _too_large(operators, self.device)
+            devices = () if isinstance(operators, str) else (self.device, *self._other_devices)
+            reason = next(filter(None, (_too_large(operators, device) for device in devices)), None)  # type: ignore[arg-type]
             self._alone[head] = operators if reason is None else reason
         return self._alone[head]
 

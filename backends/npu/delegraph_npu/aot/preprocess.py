@@ -13,13 +13,13 @@ The result of each pass is in the lowered module's meta, as text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
 
 from torch.export import ExportedProgram
 
 from delegraph.aot import NamedDataStore
-from delegraph.interfaces import BackendDetails, CompileSpec, NamedDataStoreOutput, PreprocessResult
+from delegraph.interfaces import BackendDetails, BlobVariant, CompileSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph_machines.region_pool import RegionPool, sharing
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.emission import EmittedProgram, emit
@@ -68,31 +68,56 @@ class NpuLowering(BackendDetails):
         edge_programs: dict[str, list[ExportedProgram]],
         compile_specs: dict[str, list[list[CompileSpec]]],
     ) -> dict[str, list[PreprocessResult]]:
-        """As `preprocess`, but weights that several partitions have go into the named data, once."""
-        partitions = {
-            method: [
-                scheduled(fold(program, CONVERTERS), Options.of(specs))
-                for program, specs in zip(programs, compile_specs[method], strict=True)
-            ]
+        """As `preprocess`, but weights that several partitions have go into the named data, once; and with a blob for
+        each device that the options name."""
+        asked = [
+            (fold(program, CONVERTERS), Options.of(specs).of_each_device())
             for method, programs in edge_programs.items()
-        }
-        everything = [partition for of_method in partitions.values() for partition in of_method]
-        shares = sharing([streams(partition.plan, partition.blocks) for partition in everything])
-        pool = RegionPool(BACKEND_ID)
-        emitted = [
-            partition.emitted(pool if shared else None) for partition, shared in zip(everything, shares, strict=True)
+            for program, specs in zip(programs, compile_specs[method], strict=True)
         ]
-        store = NamedDataStore()
-        if any(shares):
-            store.add_named_data(pool.key, bytes(pool.content), ALIGNMENT)
-        named = store.get_named_data_store_output()
-        results = iter(
-            partition.result(program, NamedWeights(pool.key, len(pool.content)), named)
-            if shared
-            else partition.result(program, bytes(own.content))
-            for partition, shared, (program, own) in zip(everything, shares, emitted, strict=True)
-        )
-        return {method: [next(results) for _ in of_method] for method, of_method in partitions.items()}
+        blobs: list[list[Compiled]] = [[] for _ in asked]
+        for place in range(max(len(options) for _, options in asked)):
+            for_device = [i for i, (_, options) in enumerate(asked) if place < len(options)]
+            partitions = [scheduled(asked[i][0], asked[i][1][place]) for i in for_device]
+            for i, compiled in zip(for_device, _compiled_together(partitions), strict=True):
+                blobs[i].append(compiled)
+        results = iter(map(_result, blobs))
+        return {method: [next(results) for _ in programs] for method, programs in edge_programs.items()}
+
+
+Compiled: TypeAlias = "tuple[Partition, PreprocessResult]"
+"""A partition for one device, and its blob."""
+
+
+def _compiled_together(partitions: Sequence[Partition]) -> list[Compiled]:
+    """The blobs of partitions for one device."""
+    shares = sharing([streams(partition.plan, partition.blocks) for partition in partitions])
+    pool = RegionPool(BACKEND_ID)
+    emitted = [
+        partition.emitted(pool if shared else None) for partition, shared in zip(partitions, shares, strict=True)
+    ]
+    store = NamedDataStore()
+    if any(shares):
+        store.add_named_data(pool.key, bytes(pool.content), ALIGNMENT)
+    named = store.get_named_data_store_output()
+    return [
+        (partition, partition.result(program, NamedWeights(pool.key, len(pool.content)), named))
+        if shared
+        else (partition, partition.result(program, bytes(own.content)))
+        for partition, shared, (program, own) in zip(partitions, shares, emitted, strict=True)
+    ]
+
+
+def _result(blobs: Sequence[Compiled]) -> PreprocessResult:
+    """The blobs of one partition for its devices as one result; each is called as its device."""
+    (first, result), *others = blobs
+    if not others:
+        return result
+    variants = [
+        BlobVariant(partition.device.name, other.processed_bytes, other.data_store_output, partition.options.specs())
+        for partition, other in others
+    ]
+    return replace(result, variant=first.device.name, variants=variants)
 
 
 @dataclass(frozen=True, slots=True)

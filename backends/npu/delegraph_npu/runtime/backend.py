@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -14,10 +16,13 @@ from delegraph.interfaces import (
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
+    BlobStamp,
     Buffer,
     CallQueue,
+    Compatibility,
     CompileSpec,
     Event,
+    Verdict,
     shared_data,
 )
 from delegraph_machines.arguments import arrays_of
@@ -26,6 +31,8 @@ from delegraph_npu.runtime.events import log_operators
 from delegraph_npu.runtime.program import Machine, read_program
 
 __all__ = ["NpuBackend"]
+
+DEVICE_VARIABLE: Final = "DELEGRAPH_NPU_DEVICE"
 
 
 @dataclass(slots=True)
@@ -43,6 +50,25 @@ class NpuBackend(BackendInterface):
 
     def __init__(self) -> None:
         self._queue = CallQueue("npu")  # the one NPU that there is
+        self.device = os.environ.get(DEVICE_VARIABLE, "")
+        """The name of the device that is there; "": whichever a blob is for, as this is a simulation."""
+
+    def check(self, stamp: BlobStamp | None) -> Compatibility:
+        """A blob for another device than the one that is there is refused."""
+        compatibility = super().check(stamp)
+        if compatibility.verdict is Verdict.OK and stamp and self.device and stamp.variant not in ("", self.device):
+            return Compatibility(Verdict.REFUSE, f"it is for {stamp.variant}, and here is {self.device}")
+        return compatibility
+
+    def set_option(self, options: Mapping[str, bool | int | str]) -> None:
+        """`device`: the name of the one that is there, in place of what the environment variable says."""
+        super().set_option({key: value for key, value in options.items() if key != "device"})
+        self.device = str(options.get("device", self.device))
+
+    def get_option(self, keys: Sequence[str]) -> dict[str, bool | int | str]:
+        """`device`."""
+        own: dict[str, bool | int | str] = {"device": self.device} if "device" in keys else {}
+        return super().get_option([key for key in keys if key != "device"]) | own
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> NpuHandle:
         """Validate and decode a blob, and give it memories.

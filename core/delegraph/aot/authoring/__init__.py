@@ -21,6 +21,7 @@ What is known ahead of time
     hides_nothing, sees_in_every_row: what an attention's mask does whose content is known
     as_array, numpy_dtype, torch_dtype, scalar_type: torch <-> NumPy <-> ScalarType, bfloat16 and float8 included
     lower_sharing_weights: compile all partitions of a backend, weights that several of them have stored once
+    has_fallback: whether the file keeps a partition beside its blob, and with it its weights
 Quantization
     quantize_call, QuantizeCall: one quantize or dequantize call, read
     Quantization, Quantizations: scales, zero points and limits of the values of a graph; Granularity: of what
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from delegraph.aot.authoring.reductions import reduced_dims
     from delegraph.aot.authoring.resizing import nearest_pixels, resize_scales
     from delegraph.aot.authoring.sharing import lower_sharing_weights
+    from delegraph.aot.delegation.lowered_module import has_fallback
     from delegraph.aot.edge.patterns import ANY, Bindings, Capture, Op, behind, captured, either, matches, op
     from delegraph.aot.graph.attention_masks import hides_nothing, sees_in_every_row
     from delegraph.aot.graph.schema_binding import named_arguments, schema_arguments
@@ -81,6 +83,7 @@ __all__ = [
     "clamp_limits",
     "debug_handles",
     "either",
+    "has_fallback",
     "hides_nothing",
     "lower_sharing_weights",
     "matches",
@@ -125,6 +128,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.aot.authoring.reductions": ("reduced_dims",),
         "delegraph.aot.authoring.resizing": ("nearest_pixels", "resize_scales"),
         "delegraph.aot.authoring.sharing": ("lower_sharing_weights",),
+        "delegraph.aot.delegation.lowered_module": ("has_fallback",),
         "delegraph.aot.edge.patterns": (
             "ANY",
             "Bindings",

@@ -14,7 +14,7 @@ from delegraph.plugins.plugin_spec import PluginName, PluginSpec
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.plugins.validation import violations
 
-__all__ = ["Backend", "Backends", "checked_backends", "named_partitioners", "partitioners_by_method"]
+__all__ = ["Backend", "Backends", "as_list", "checked_backends", "named_partitioners", "partitioners_by_method"]
 
 Backend: TypeAlias = "PluginName | Partitioner"
 """A partitioner, or an installed one by name, `"npu"`, `"npu{optimize=size}"`, `("npu", {"optimize": "size"})`."""
@@ -37,7 +37,7 @@ def named_partitioners(
     argument: str, backends: Backend | Sequence[Backend] | None, plugins: PluginRegistry
 ) -> dict[str, Partitioner]:
     """Partitioners by the plug-in's name, or by their class's; the second of a name is `name (2)`."""
-    chosen = read_plugins(argument, backends if _are_several(backends) else (backends,))
+    chosen = read_plugins(argument, as_list(backends))
     partitioners = made_by_name(argument, chosen, "partitioners", _is_partitioner, plugins)
     return {name: _adapted(partitioner, plugins) for name, partitioner in partitioners.items()}
 
@@ -108,6 +108,11 @@ def _adapted(partitioner: Partitioner, plugins: PluginRegistry) -> Partitioner:
 def _is_partitioner(value: object) -> TypeGuard[Partitioner]:
     """By what it can do: ExecuTorch's own are of no class of ours."""
     return hasattr(value, "partition") and not isinstance(value, (str, bytes, type))
+
+
+def as_list(backends: Backend | Sequence[Backend] | None) -> list[Backend]:
+    """One backend, several or none, as several."""
+    return list(backends or ()) if _are_several(backends) else [cast(Backend, backends)]
 
 
 def _are_several(backends: object) -> TypeGuard[Iterable[Backend] | None]:

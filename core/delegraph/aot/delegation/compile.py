@@ -242,8 +242,13 @@ def _check_shape(
 def _checked(result: object, offer: Offer, modules: Mapping[str, Sequence[LoweredBackendModule]]) -> PreprocessResult:
     if not isinstance(result, PreprocessResult):
         raise _failure(offer, modules, f"preprocess returned {type(result).__name__} instead of a PreprocessResult")
-    if not isinstance(result.processed_bytes, (bytes, bytearray, memoryview)):
-        raise _failure(offer, modules, f"processed_bytes is {type(result.processed_bytes).__name__} instead of bytes")
+    blobs = {"": result.processed_bytes, **{f"variant {v.name!r}: ": v.processed_bytes for v in result.variants}}
+    for which, blob in blobs.items():
+        if not isinstance(blob, (bytes, bytearray, memoryview)):
+            raise _failure(offer, modules, f"{which}processed_bytes is {type(blob).__name__} instead of bytes")
+    names = [result.variant, *(variant.name for variant in result.variants)]
+    if result.variants and (len({*names}) < len(names) or not all(names)):
+        raise _failure(offer, modules, f"its blobs are called {names}; each of several has a name of its own")
     return result
 
 

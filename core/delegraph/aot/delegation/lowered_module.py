@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 import torch
 from torch.export import ExportedProgram
@@ -25,17 +26,19 @@ from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.aot.torch_internals import DispatchModeKey, dispatch_mode, tree_flatten_spec
 from delegraph.aot.torch_internals import executorch_call_delegate as call_delegate
 from delegraph.errors import LoweringError
-from delegraph.interfaces.lowering import DelegationSpec, NamedDataStoreOutput, PreprocessResult
+from delegraph.interfaces.lowering import BlobVariant, DelegationSpec, NamedDataStoreOutput, PreprocessResult
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.program.schema import CompileSpec, Program
 
 __all__ = [
     "Compiled",
+    "CompiledVariant",
     "LoweredBackendModule",
     "call_delegate",
     "flat_call",
     "flat_inputs",
     "get_lowered_module",
+    "has_fallback",
     "is_delegate_call",
     "lowered_modules",
     "with_blobs",
@@ -43,9 +46,20 @@ __all__ = [
 
 _T = TypeVar("_T")
 
+_HAS_FALLBACK: Final = "has_fallback"
+
 MemoryPlanning: TypeAlias = "MemoryPlanningPass | Mapping[str, MemoryPlanningPass] | None"
 
 has_side_effect(call_delegate)  # it may keep state: dead-code elimination must not remove it
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledVariant:
+    """Another blob of a delegate, its compile specs as they go into the file, and what it shares by key."""
+
+    processed_bytes: bytes
+    stamped_compile_specs: tuple[CompileSpec, ...]
+    named_data_store_output: NamedDataStoreOutput | None
 
 
 class LoweredBackendModule(torch.nn.Module):
@@ -73,6 +87,9 @@ class LoweredBackendModule(torch.nn.Module):
         self.meta: dict[str, Any] = {}
         self.tag = ""
         self.is_compiled = True
+        self.variants: tuple[CompiledVariant, ...] = ()
+        self.has_fallback = False
+        """Whether the program is to be kept beside the blob."""
         self._stamp: BlobStamp | None = None
 
     @classmethod
@@ -90,8 +107,14 @@ class LoweredBackendModule(torch.nn.Module):
         new.meta = {**self.meta, "debug_handle_map": dict(result.debug_handle_map or {})}
         if result._delegate_info_meta is not None:
             new.meta["_delegate_info_meta"] = result._delegate_info_meta
-        new._stamp, new.is_compiled = stamp, True
+        new._stamp, new.is_compiled = replace(stamp, variant=result.variant), True
+        new.variants = tuple(new._variant(variant, stamp) for variant in result.variants)
         return new
+
+    def _variant(self, variant: BlobVariant, stamp: BlobStamp) -> CompiledVariant:
+        specs = self._compile_specs if variant.compile_specs is None else variant.compile_specs
+        stamped = (*specs, replace(stamp, variant=variant.name).to_compile_spec())
+        return CompiledVariant(bytes(variant.processed_bytes), stamped, variant.data_store_output)
 
     @property
     def backend_id(self) -> str:
@@ -168,6 +191,8 @@ class LoweredBackendModule(torch.nn.Module):
         """The program for the backend's `preprocess`: a graph of its own, weights shared."""
         program = copy_program(self.original_module)
         program.__class__ = ExportedProgram
+        if self.has_fallback:
+            program.graph_module.meta[_HAS_FALLBACK] = True
         return program
 
     def standing_for(self, program: ExportedProgram) -> LoweredBackendModule:
@@ -212,6 +237,12 @@ class _FinishedProgram(Protocol):
 
 Compiled: TypeAlias = Mapping[LoweredBackendModule, LoweredBackendModule]
 """Delegates without a blob -> the same with one."""
+
+
+def has_fallback(program: ExportedProgram) -> bool:
+    """Whether a partition is to be kept in the file beside its blob (`lower(…, fallback=…)`), and reads its weights as
+    they are: a backend that stores these as named data has them there once."""
+    return bool(program.graph_module.meta.get(_HAS_FALLBACK))
 
 
 def is_delegate_call(node: Node) -> bool:

@@ -25,6 +25,7 @@ from delegraph.tables import Table, print_table
 
 __all__ = [
     "DelegateEntry",
+    "FallbackEntry",
     "LeftoverEntry",
     "LoweringReport",
     "MethodReport",
@@ -45,6 +46,19 @@ class DelegateEntry:
     operators: Mapping[str, int]
     blob_nbytes: int
     graph: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackEntry:
+    """The graph of a delegate that is kept beside its blob, to be run by `runner`: the bytes that the file has for it
+    alone, or the `reason` why there is none. `delegate` is the delegate's index in the program's method."""
+
+    method: str
+    delegate: int
+    backend: str
+    runner: str
+    nbytes: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +111,7 @@ class LoweringReport:
     partitioners: tuple[str, ...] = ()
     suggestions: tuple[Suggestion, ...] = ()
     refusals: tuple[str, ...] = ()
+    fallbacks: tuple[FallbackEntry, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Plain dicts, lists, strings and numbers."""
@@ -104,6 +119,7 @@ class LoweringReport:
             "partitioners": list(self.partitioners),
             "suggestions": [asdict(suggestion) for suggestion in self.suggestions],
             "refusals": list(self.refusals),
+            "fallbacks": [asdict(entry) for entry in self.fallbacks],
             "methods": {name: _method_json(method) for name, method in self.methods.items()},
         }
 
@@ -133,7 +149,8 @@ class LoweringReport:
     def _sections(self) -> Iterable[tuple[str, list[Table]]]:
         for name, method in self.methods.items():
             tables = [_delegate_table(method.delegates), _leftover_table(method.leftovers)]
-            yield _title(name, method), [table for table in tables if table.rows]
+            own = [entry for entry in self.fallbacks if entry.method == name]
+            yield _title(name, method), [table for table in (*tables, _fallback_table(own)) if table.rows]
 
     def _remarks(self) -> list[str]:
         if self.partitioners:
@@ -308,6 +325,13 @@ def _delegate_table(delegates: Sequence[DelegateEntry]) -> Table:
     ]
     columns = ("delegate", "backend", "by", "nodes", "blob bytes", "operators")
     return Table("", columns, rows, frozenset({"nodes", "blob bytes"}))
+
+
+def _fallback_table(fallbacks: Sequence[FallbackEntry]) -> Table:
+    rows = [
+        (str(e.delegate), e.backend, e.runner, f"none: {e.reason}" if e.reason else f"{e.nbytes:,}") for e in fallbacks
+    ]
+    return Table("", ("delegate", "backend", "falls back on", "bytes"), rows)
 
 
 def _leftover_table(leftovers: Sequence[LeftoverEntry]) -> Table:

@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.export import ExportedProgram
 
+from delegraph.aot.delegation.lowered_module import has_fallback
 from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.graph.external_constants import external_tag
 from delegraph.aot.graph.signature import ResolvedSignature
@@ -34,7 +35,7 @@ __all__ = ["SharedWeights"]
 
 
 class SharedWeights:
-    """Keys and bytes of the weights that more than one partition has.
+    """Keys and bytes of the weights that more than one partition has, or a partition and its fall-back.
 
     A weight is known by its dtype, shape and content, so copies of one are shared as well. `owner`, the backend's id,
     begins the keys, `alignment` is that of the bytes in the file, and weights of less than `minimum_nbytes` stay with
@@ -53,10 +54,12 @@ class SharedWeights:
         self._alignment = alignment
         self._minimum_nbytes = minimum_nbytes
         self._known: dict[tuple[object, ...], str] = {}
-        self._keys = {
-            id(program): self._keys_of(program) for programs in edge_programs.values() for program in programs
-        }
+        everything = [program for programs in edge_programs.values() for program in programs]
+        self._keys = {id(program): self._keys_of(program) for program in everything}
         owners = Counter(key for keys in self._keys.values() for key in set(keys.values()))
+        for program in everything:
+            if has_fallback(program):
+                owners.update(set(self._keys[id(program)].values()))
         self._shared = {key for key, count in owners.items() if count > 1}
 
     def keys(self, program: ExportedProgram) -> dict[str, str]:

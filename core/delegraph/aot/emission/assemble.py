@@ -7,9 +7,9 @@ named data, debug maps ┘
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -18,31 +18,51 @@ import torch
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.delegation.lowered_module import Compiled, LoweredBackendModule, with_blobs
 from delegraph.aot.delegation.named_data_store import NamedDataStore
+from delegraph.aot.delegation.report import FallbackEntry
+from delegraph.aot.emission.alternatives import SharedData, variant_plan
+from delegraph.aot.emission.fallback import Fallback
 from delegraph.aot.emission.instructions import DelegateInfo
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.emission.stages import PlannedProgram
+from delegraph.aot.graph.bodies import output_values
 from delegraph.aot.graph.stored_tensor import external_data
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import NamedDataStoreOutput
+from delegraph.program.alternatives import AlternativeOf
 from delegraph.program.contract import CONTRACT_KEY, write_contracts
+from delegraph.program.files.costs import costs_of
 from delegraph.program.files.serialize import program_pieces
 from delegraph.program.flat_tensor import ExternalData, FlatTensor
-from delegraph.program.schema import BackendDelegate, ExecutionPlan, NamedData, Program
+from delegraph.program.schema import BackendDelegate, CompileSpec, ContainerMetadata, ExecutionPlan, NamedData, Program
 from delegraph.program.shared_state import SHARED_STATE_KEY, write_shared_buffers
 from delegraph.program.weights_origin import PROGRAM_KEY, WeightMark, WeightsOrigin, digest
 
 __all__ = ["assemble"]
 
 
-def assemble(planned: PlannedProgram, config: ExecutorchBackendConfig, compiled: Compiled) -> ExecutorchProgramManager:
+def assemble(
+    planned: PlannedProgram, config: ExecutorchBackendConfig, compiled: Compiled, fallbacks: Sequence[Fallback] = ()
+) -> ExecutorchProgramManager:
     """The finished program; `compiled` are delegates that had no blobs when it was planned.
 
     Raises `LoweringError` where two delegates store different bytes under one key."""
     emitted = planned.emitted
     delegates = {method.name: _delegates_of(method, compiled) for method in emitted.methods}
-    named = _named_data(delegates)
-    program, files = _program(planned, delegates, named), _tensor_data(emitted.data.external_constants, named)
+    made = [fallback for fallback in fallbacks if fallback.planned is not None]
+    own = {fallback.of: _blobs_of(fallback) for fallback in made}
+    named = _named_data([*(lowered for group in delegates.values() for lowered in group), *chain(*own.values())])
+    data = SharedData(emitted.data, named.pte_data)
+    plans = [
+        *((plan, list(map(_record, delegates[plan.name]))) for plan in planned.plans),
+        *((plan, ()) for plan in emitted.constant_methods),
+    ]
+    further = [
+        *(variant for plan in planned.plans for variant in _variants(plan, delegates[plan.name])),
+        *(_fallback_plan(fallback, own[fallback.of], data) for fallback in made),
+    ]
+    program = _program(planned, [*sorted(plans, key=_name), *sorted(further, key=_name)], named)
+    files = _tensor_data(emitted.data.external_constants, named)
     if files:
         program, files = _with_origin(program, files)
     return ExecutorchProgramManager(
@@ -57,27 +77,71 @@ def assemble(planned: PlannedProgram, config: ExecutorchBackendConfig, compiled:
         memory=planned.memory,
         tensor_data=files,
         node_values={method.name: method.node_values for method in emitted.methods},
+        fallbacks=tuple(_entries(fallbacks, delegates, program)),
     )
 
 
-_Delegates: TypeAlias = Mapping[str, Sequence[LoweredBackendModule]]
-"""The delegates of each method, in the order of their blobs."""
+def _entries(
+    fallbacks: Sequence[Fallback], delegates: Mapping[str, Sequence[LoweredBackendModule]], program: Program
+) -> Iterator[FallbackEntry]:
+    costs = costs_of(program) if fallbacks else {}
+    for fallback in fallbacks:
+        of, backend_id = fallback.of, delegates[fallback.of.method][fallback.of.delegate].backend_id
+        nbytes = costs.get(of.plan_name, 0)
+        yield FallbackEntry(of.method, of.delegate, backend_id, fallback.runner, nbytes, fallback.reason)
 
 
 def _delegates_of(method: EmittedMethod, compiled: Compiled) -> list[LoweredBackendModule]:
     return [compiled.get(lowered, lowered) for lowered in method.builder.delegates]
 
 
-def _program(planned: PlannedProgram, delegates: _Delegates, named: NamedDataStoreOutput) -> Program:
+_Blob: TypeAlias = "tuple[str, bytes, tuple[CompileSpec, ...]]"
+"""A delegate that is still to get its number: its backend's id, its bytes and its compile specs."""
+
+_Plan: TypeAlias = "tuple[ExecutionPlan, Sequence[_Blob]]"
+"""A plan without its delegates, and those."""
+
+
+def _record(lowered: LoweredBackendModule) -> _Blob:
+    return lowered.backend_id, lowered.processed_bytes, lowered.stamped_compile_specs
+
+
+def _variants(plan: ExecutionPlan, delegates: Sequence[LoweredBackendModule]) -> Iterator[_Plan]:
+    """The plans of the other blobs that delegates have."""
+    for index, lowered in enumerate(delegates):
+        outputs = len(output_values(lowered.original_module.graph)) if lowered.variants else 0
+        for place, variant in enumerate(lowered.variants, 1):
+            blob = (lowered.backend_id, variant.processed_bytes, variant.stamped_compile_specs)
+            yield variant_plan(AlternativeOf(plan.name, index, place), plan, outputs), [blob]
+
+
+def _blobs_of(fallback: Fallback) -> list[LoweredBackendModule]:
+    """The delegates of a fall-back that was made."""
+    assert fallback.planned is not None
+    (method,) = fallback.planned.emitted.methods
+    return _delegates_of(method, fallback.compiled or {})
+
+
+def _fallback_plan(fallback: Fallback, delegates: Sequence[LoweredBackendModule], data: SharedData) -> _Plan:
+    assert fallback.planned is not None
+    (plan,) = fallback.planned.plans
+    values = data.with_data(plan, fallback.planned.emitted.data)
+    return replace(plan, values=values, container_meta_type=ContainerMetadata()), list(map(_record, delegates))
+
+
+def _program(planned: PlannedProgram, plans: Sequence[_Plan], named: NamedDataStoreOutput) -> Program:
+    """The program of these plans, whose blobs get their numbers in this order."""
     methods, data = planned.emitted.methods, planned.emitted.data
-    blobs = count()
-    plans = [replace(plan, delegates=tuple(_records(delegates[plan.name], blobs))) for plan in planned.plans]
+    numbers = count()
     mutable = data.mutable_data.buffers
     return Program(
-        execution_plan=tuple(sorted([*plans, *planned.emitted.constant_methods], key=_name)),
+        execution_plan=tuple(
+            replace(plan, delegates=tuple(BackendDelegate(id_, next(numbers), specs) for id_, _, specs in blobs))
+            for plan, blobs in plans
+        ),
         constants=data.constants.buffers,
         mutable_data=mutable if len(mutable) > 1 else (),
-        delegate_data=tuple(lowered.processed_bytes for own in delegates.values() for lowered in own),
+        delegate_data=tuple(blob for _, blobs in plans for _, blob, _ in blobs),
         named_data=MappingProxyType({**named.pte_data, **_contracts(methods), **_shared_state(planned)}),
     )
 
@@ -93,13 +157,8 @@ def _shared_state(planned: PlannedProgram) -> dict[str, NamedData]:
     return {} if planned.shared is None else {SHARED_STATE_KEY: NamedData(write_shared_buffers(planned.shared))}
 
 
-def _name(plan: ExecutionPlan) -> str:
-    return plan.name
-
-
-def _records(delegates: Sequence[LoweredBackendModule], blobs: Iterator[int]) -> Iterator[BackendDelegate]:
-    for lowered, blob in zip(delegates, blobs, strict=False):
-        yield BackendDelegate(lowered.backend_id, blob, lowered.stamped_compile_specs)
+def _name(plan: _Plan) -> str:
+    return plan[0].name
 
 
 def _delegate_infos(method: EmittedMethod, compiled: Compiled) -> dict[int, DelegateInfo]:
@@ -115,14 +174,19 @@ def _delegate_info(lowered: LoweredBackendModule) -> DelegateInfo:
     return info
 
 
-def _named_data(delegates: _Delegates) -> NamedDataStoreOutput:
+def _named_data(delegates: Iterable[LoweredBackendModule]) -> NamedDataStoreOutput:
     """The data that delegates share by key, each content once."""
     store = NamedDataStore()
-    for lowered in (lowered for own in delegates.values() for lowered in own):
-        if lowered.named_data_store_output is None:
+    outputs = [
+        (module, output)
+        for module in delegates
+        for output in (module.named_data_store_output, *(v.named_data_store_output for v in module.variants))
+    ]
+    for lowered, output in outputs:
+        if output is None:
             continue
         try:
-            store.merge(lowered.named_data_store_output)
+            store.merge(output)
         except ValueError as error:
             raise LoweringError(
                 f"two delegates disagree, the second of backend {lowered.backend_id!r}: {error}; a backend shares data"

@@ -15,10 +15,12 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.aot.config import ExecutorchBackendConfig
+from delegraph.aot.delegation.report import FallbackEntry
 from delegraph.aot.emission.instructions import DelegateInfo
 from delegraph.aot.emission.memory import MemoryReport
 from delegraph.aot.etrecord.record import ETRecord
 from delegraph.errors import ETRecordError, LoweringError
+from delegraph.program.alternatives import methods_of
 from delegraph.program.files.atomic_file import write_together
 from delegraph.program.files.seal import sealed
 from delegraph.program.files.serialize import program_pieces
@@ -38,7 +40,7 @@ class ExecutorchProgramManager:
     `debug_handle_map`, `delegate_map` and `instruction_id_to_num_outs_map` map method and instruction to debug handles,
     to delegates and to the number of results; `memory` has each method's planned bytes and their lower bound;
     `tensor_data` the `.ptd` files by name. `node_values` has, by method, for each tensor (a node of `exported_programs`
-    and which of its results) the index of the value whose memory it is in.
+    and which of its results) the index of the value whose memory it is in. `fallbacks` are those that were asked for.
     """
 
     executorch_program: Program
@@ -50,6 +52,7 @@ class ExecutorchProgramManager:
     memory: Mapping[str, MemoryReport]
     tensor_data: Mapping[str, FlatTensor]
     node_values: Mapping[str, Mapping[tuple[Node, int], int]]
+    fallbacks: tuple[FallbackEntry, ...] = ()
     _etrecord: ETRecord | None = None
 
     def __repr__(self) -> str:
@@ -73,7 +76,7 @@ class ExecutorchProgramManager:
     @property
     def config_methods(self) -> set[str]:
         """The names of the methods that give a constant."""
-        return {plan.name for plan in self.executorch_program.execution_plan} - self.methods
+        return {plan.name for plan in methods_of(self.executorch_program)} - self.methods
 
     def exported_program(self, method_name: str = "forward") -> ExportedProgram:
         """The edge program that a method was emitted from, passes applied. Raises `LoweringError` if there is none."""

@@ -30,6 +30,7 @@ from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.aot.passes.view_elision import own_results
 from delegraph.errors import LoweringError
 from delegraph.interfaces.memory_planner import Lifetime
+from delegraph.program.alternatives import is_reserved
 from delegraph.program.contract import MethodContract
 from delegraph.program.schema import (
     Bool,
@@ -133,6 +134,8 @@ class _MethodEmitter(GraphEmitter):
             spec = self.bounds.spec(value, node)
             memory_id = int(node.meta.get("memory_id", 1)) if self.planning.alloc_graph_input else None
             return self.tensor(node, spec, memory_id)
+        if is_reserved(self.method_name) and isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return self.builder.table.variable(value)  # an alternative's: calls of its delegate have it
         return self.builder.table.add(_plain_input(node, value))
 
     def _state(self, node: Node, state: HeldTensor) -> int:

@@ -44,7 +44,7 @@ class OperatorCall:
 
 @dataclass(frozen=True, slots=True)
 class ProgramNeeds:
-    """The needs of one program, over all its methods.
+    """The needs of one program, over all its methods, and the alternatives of their delegates.
 
     `operators` are those that it lists, called or not. `backends` are ids with the stamps of their blobs.
     """

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from delegraph.errors import InvalidProgram
+from delegraph.program.alternatives import is_reserved
 from delegraph.program.checks import field_checks
 from delegraph.program.checks.field_checks import Violations, under
 from delegraph.program.checks.verify_devices import device_violations
@@ -70,12 +71,19 @@ def _program_violations(program: Program) -> Violations:
     for key, entry in program.named_data.items():
         yield from under(f"named_data[{key!r}]", _named_data_violations(key, entry))
     names: set[str] = set()
+    valid = True
     for index, plan in enumerate(program.execution_plan):
-        yield from under(f"execution_plan[{index}]", _plan_violations(plan, program))
+        for violation in under(f"execution_plan[{index}]", _plan_violations(plan, program)):
+            valid = False
+            yield violation
         if plan.name in names:
             yield f"execution_plan[{index}].name: is {plan.name!r}, as an earlier method's"
         names.add(plan.name)
     yield from under("delegate_data", _unused_violations(program))
+    if valid and any(map(is_reserved, names)):
+        from delegraph.program.checks.verify_alternatives import alternative_violations
+
+        yield from alternative_violations(program)
 
 
 def _reserved_violations(buffers: Sequence[Buffer]) -> Violations:

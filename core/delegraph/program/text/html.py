@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Final
 
 from delegraph.notebook import folded, paragraph, table
+from delegraph.program.alternatives import methods_of
 from delegraph.program.contract import Dims, MethodContract, contracts_of
 from delegraph.program.dtypes import dtype_info, nbytes
 from delegraph.program.memory.memory_drawing import draw_memory
@@ -26,7 +27,7 @@ DRAWN: Final = 2000
 def program_html(program: Program) -> str:
     """All of a program's methods."""
     contracts = contracts_of(program)
-    methods = (method_html(plan, contracts.get(plan.name)) for plan in program.execution_plan)
+    methods = (method_html(plan, contracts.get(plan.name)) for plan in methods_of(program))
     return paragraph(repr(program)) + "".join(methods)
 
 

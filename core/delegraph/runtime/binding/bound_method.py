@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
 from delegraph.interfaces.kernel import BoundCall
+from delegraph.program.inlining import Origin
 from delegraph.program.limits import Limits
+from delegraph.program.walk import Place
 from delegraph.runtime.binding.blocks import Finish, bind_blocks
 from delegraph.runtime.binding.checking import InstructionCheck
 from delegraph.runtime.binding.instructions import Binder
@@ -31,7 +34,11 @@ Execute = Callable[[Stop], None]
 
 
 def around_calls(
-    binder: Binder, check: bool, temp_allocator: TempAllocator | None, event_tracer: EventTracer | None
+    binder: Binder,
+    check: bool,
+    temp_allocator: TempAllocator | None,
+    event_tracer: EventTracer | None,
+    origins: Mapping[Place, Origin] = MappingProxyType({}),
 ) -> Finish:
     """The wrappers around bound calls: none, unless they are checked, traced or have bounded temporary memory."""
     as_it_is: Wrap = lambda call, chain, instruction: call  # noqa: E731
@@ -44,20 +51,25 @@ def around_calls(
         reset = partial(_resetting, temp_allocator.reset)
         finish = Finish(reset(finish.run), reset(finish.submit), finish.wait)
     if event_tracer is not None:
-        tracer = InstructionTracer(event_tracer, binder.plan, binder.slots)
+        tracer = InstructionTracer(event_tracer, binder.plan, binder.slots, origins)
         finish = Finish(tracer.around(finish.run), tracer.submitting(finish.submit), tracer.waiting(finish.wait))
     return finish
 
 
 def bind_method(
-    binder: Binder, finish: Finish, limits: Limits, event_tracer: EventTracer | None, in_flight: InFlight
+    binder: Binder,
+    finish: Finish,
+    limits: Limits,
+    event_tracer: EventTracer | None,
+    in_flight: InFlight,
+    origins: Mapping[Place, Origin] = MappingProxyType({}),
 ) -> Execute:
     """The call that runs the instructions, bound by `binder` and wrapped by `finish`.
 
     It remembers shapes where those of the inputs change. Raises the fault of an instruction that cannot be bound.
     """
     with np.errstate(all="ignore"):
-        execute = _bind(binder, finish, limits)
+        execute = _bind(binder, finish, limits, origins)
     if binder.schedule.flights:
         execute = in_flight.around(execute)
     if binder.kernels:  # whose arithmetic is NumPy's; to set this costs as much as a small delegate
@@ -65,9 +77,9 @@ def bind_method(
     return execute if event_tracer is None else _traced(event_tracer, binder.plan.name, execute)
 
 
-def _bind(binder: Binder, finish: Finish, limits: Limits) -> Execute:
+def _bind(binder: Binder, finish: Finish, limits: Limits, origins: Mapping[Place, Origin]) -> Execute:
     plan, values, moving = binder.plan, binder.values, binder.values.moving
-    fault_of = partial(instruction_fault, plan, values.slots)
+    fault_of = partial(instruction_fault, plan, values.slots, origins=origins)
     blocks = bind_blocks(plan, binder, finish, fault_of)
     if any(index in moving and moving[index].resizable for index in plan.inputs):
         return ShapeBindings(

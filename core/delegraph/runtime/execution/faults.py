@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from delegraph.errors import Internal, InvalidArgument, InvalidType, RuntimeFault, cause_of, restated
 from delegraph.interfaces.device import DeviceTensor
+from delegraph.program.inlining import Origin
 from delegraph.program.schema import (
     Chain,
     DelegateCall,
@@ -16,7 +18,7 @@ from delegraph.program.schema import (
     Instruction,
     KernelCall,
 )
-from delegraph.program.walk import operands
+from delegraph.program.walk import Place, operands
 from delegraph.runtime.lacking import lacking
 from delegraph.tables import printable
 
@@ -36,15 +38,22 @@ _LONGEST_LIST: Final = 8
 
 
 def instruction_fault(
-    plan: ExecutionPlan, slots: Sequence[object], chain: int, instruction: int, error: Exception
+    plan: ExecutionPlan,
+    slots: Sequence[object],
+    chain: int,
+    instruction: int,
+    error: Exception,
+    *,
+    origins: Mapping[Place, Origin] = MappingProxyType({}),
 ) -> RuntimeFault:
-    """The fault to raise from `error`, of its own class if it is a fault already."""
+    """The fault to raise from `error`, of its own class if it is a fault already. `origins` as in `ChosenPlan`."""
     record = plan.chains[chain]
     name = instruction_name(plan, record.instructions[instruction])
     where = f"method {plan.name!r}, " + (f"chain {chain}, " if len(plan.chains) > 1 else "")
     arguments = ", ".join(value_text(slots[index]) for index in operands(record.instructions[instruction]))
     reason = str(error) if isinstance(error, RuntimeFault) else cause_of(error)
-    told = f"{where}instruction {instruction}, {name}({arguments}): {reason}{_user_line(record, instruction)}"
+    place = _place_text(instruction, origins.get((chain, instruction)))
+    told = f"{where}{place}, {name}({arguments}): {reason}{_user_line(record, instruction)}"
     is_delegate = isinstance(record.instructions[instruction], DelegateCall)
     if isinstance(error, RuntimeFault) and not (is_delegate and type(error) in _FAULTS_OF_CALLERS):
         return restated(error, told)
@@ -53,6 +62,14 @@ def instruction_fault(
         return restated(fault, f"{told}; {fault}")
     faults = () if is_delegate else _FAULTS
     return next((fault for kind, fault in faults if isinstance(error, kind)), Internal)(told)
+
+
+def _place_text(instruction: int, origin: Origin | None) -> str:
+    """Where an instruction stands in the file."""
+    if origin is None:
+        return f"instruction {instruction}"
+    step = "" if origin.delegate is None else f", step {origin.step} in the place of delegate {origin.delegate}"
+    return f"instruction {origin.place[1]}{step}"
 
 
 def instruction_name(plan: ExecutionPlan, instruction: Instruction) -> str:

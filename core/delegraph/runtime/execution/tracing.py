@@ -7,11 +7,12 @@ method loaded without one contains no trace of tracing. The vocabulary is ExecuT
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from delegraph.errors import MemoryAllocationFailed
 from delegraph.interfaces.device import DeviceTensor
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
+from delegraph.program.inlining import Origin
 from delegraph.program.schema import (
     Bool,
     DelegateCall,
@@ -30,7 +32,7 @@ from delegraph.program.schema import (
     Tensor,
     TensorList,
 )
-from delegraph.program.walk import instructions
+from delegraph.program.walk import Place, instructions
 from delegraph.runtime.execution.faults import instruction_name
 
 Call: TypeAlias = Callable[[], object]
@@ -255,9 +257,18 @@ _Deferred: TypeAlias = tuple[EventBlock, tuple[int, int], Callable[[], object]]
 class InstructionTracer:
     """Puts a tracer around the bound calls of one plan."""
 
-    def __init__(self, tracer: EventTracer, plan: ExecutionPlan, slots: Sequence[object]) -> None:
+    def __init__(
+        self,
+        tracer: EventTracer,
+        plan: ExecutionPlan,
+        slots: Sequence[object],
+        origins: Mapping[Place, Origin] = MappingProxyType({}),
+    ) -> None:
+        """`origins` say where instructions come from if `plan` has alternatives in it: events are of places in the
+        file, and those of an alternative are at the call of its delegate, which their names tell."""
         self._tracer = tracer
         self._plan = plan
+        self._origins = origins
         self._slots = slots
         self._written = values_written(plan)
         self._begun: dict[tuple[int, int], int] = {}
@@ -276,54 +287,60 @@ class InstructionTracer:
         return lambda call, chain, number: self._waiting(finish(call, chain, number), chain, number)
 
     def _traced(self, call: Call, chain: int, instruction: int) -> Call:
-        tracer, name = self._tracer, self._name(chain, instruction)
+        tracer, (name, place) = self._tracer, self._told(chain, instruction)
         log_written = self._logging_of(chain, instruction)
 
         def run() -> None:
-            with tracer.at(chain, instruction), tracer.profile(name, chain=chain, instruction=instruction):
+            with tracer.at(*place), tracer.profile(name, chain=place[0], instruction=place[1]):
                 call()
             log_written()
 
         return run
 
     def _submitting(self, call: Call, chain: int, instruction: int) -> Call:
-        tracer, begun = self._tracer, self._begun
+        tracer, begun, (_, place) = self._tracer, self._begun, self._told(chain, instruction)
 
         def run() -> None:
             begun[chain, instruction] = tracer.now()
-            with tracer.at(chain, instruction):
+            with tracer.at(*place):
                 call()
 
         return run
 
     def _waiting(self, call: Call, chain: int, instruction: int) -> Call:
-        tracer, begun, name = self._tracer, self._begun, self._name(chain, instruction)
+        tracer, begun, (name, place) = self._tracer, self._begun, self._told(chain, instruction)
         log_written = self._logging_of(chain, instruction)
 
         def run() -> None:
-            with tracer.at(chain, instruction):
+            with tracer.at(*place):
                 try:
-                    with tracer.profile(WAIT, chain=chain, instruction=instruction, delegate_debug_id=WAIT):
+                    with tracer.profile(WAIT, chain=place[0], instruction=place[1], delegate_debug_id=WAIT):
                         call()
                 finally:
-                    tracer.log_profiling(name, begun[chain, instruction], tracer.now(), chain, instruction)
+                    tracer.log_profiling(name, begun[chain, instruction], tracer.now(), *place)
             log_written()
 
         return run
 
-    def _name(self, chain: int, instruction: int) -> str:
-        return instruction_name(self._plan, self._plan.chains[chain].instructions[instruction])
+    def _told(self, chain: int, instruction: int) -> tuple[str, Place]:
+        """The name of an instruction, and its place in the file: that of the call for which an alternative stands."""
+        name = instruction_name(self._plan, self._plan.chains[chain].instructions[instruction])
+        origin = self._origins.get((chain, instruction))
+        if origin is None:
+            return name, (chain, instruction)
+        return name if origin.delegate is None else f"{name} for delegate {origin.delegate}", origin.place
 
     def _logging_of(self, chain: int, instruction: int) -> Callable[[], None]:
         """The call that keeps the values that an instruction wrote, if the tracer wants them."""
-        tracer, name = self._tracer, self._name(chain, instruction)
+        tracer, (name, place) = self._tracer, self._told(chain, instruction)
         record = self._plan.chains[chain].instructions[instruction]
         written = _as_returned(self._plan, record, self._written[chain, instruction])
 
         def log() -> None:
             if tracer.debug_level >= DebugLevel.INTERMEDIATE_OUTPUTS:
                 for index in written:
-                    tracer.log_value(name, self._value(index), value_index=index, chain=chain, instruction=instruction)
+                    value = self._value(index)
+                    tracer.log_value(name, value, value_index=index, chain=place[0], instruction=place[1])
 
         return log
 

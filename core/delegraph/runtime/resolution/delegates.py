@@ -120,7 +120,7 @@ def load_delegates(
                 context = context_for(index)
                 delegate = _fork(backends[record.id], like[index], context) if like else None
                 if delegate is None:
-                    _check_stamp(backends[record.id], record)
+                    check_stamp(backends[record.id], record)
                     delegate = _init(backends[record.id], record, blobs[record.processed], registry, context)
             loaded.append(delegate)
             destroy.callback(delegate.destroy, delegate.handle)
@@ -134,18 +134,29 @@ def find_backends(plan: ExecutionPlan, registry: BackendRegistry) -> dict[str, B
     backends: dict[str, BackendInterface] = {}
     missing: list[str] = []
     for record in {record.id: record for record in plan.delegates}.values():
-        try:
+        absence = absence_of(record, registry)
+        if absence is None:
             backends[record.id] = registry.get(record.id)
-        except PluginNotFound:
-            missing.append(_not_installed(record, registry))
-            continue
-        answer = Availability.of(backends[record.id])
-        if not answer:
-            fix = f"; {answer.fix}" if answer.fix else ""
-            missing.append(f"backend {record.id!r} is installed but not available here: {answer.reason}{fix}")
+        else:
+            missing.append(absence)
     if missing:
         raise BackendMissing(f"method {plan.name!r} cannot be loaded:\n  " + "\n  ".join(missing))
     return backends
+
+
+def absence_of(record: BackendDelegate, registry: BackendRegistry) -> str | None:
+    """Why the backend of a delegate is not installed, or not available here; None if it is.
+
+    Raises a `PluginError` for one that cannot be loaded.
+    """
+    try:
+        answer = Availability.of(registry.get(record.id))
+    except PluginNotFound:
+        return _not_installed(record, registry)
+    if answer:
+        return None
+    fix = f"; {answer.fix}" if answer.fix else ""
+    return f"backend {record.id!r} is installed but not available here: {answer.reason}{fix}"
 
 
 def _not_installed(record: BackendDelegate, registry: BackendRegistry) -> str:
@@ -156,7 +167,8 @@ def _not_installed(record: BackendDelegate, registry: BackendRegistry) -> str:
     return f"backend {record.id!r} is not installed (installed: {installed}); {remedy}"
 
 
-def _check_stamp(backend: BackendInterface, record: BackendDelegate) -> None:
+def check_stamp(backend: BackendInterface, record: BackendDelegate) -> None:
+    """Let the backend judge a blob by its stamp. Raises `DelegateInvalidCompatibility` if it refuses it."""
     stamp = _stamp_of(record)
     compatibility: object = backend.check(stamp)
     if not isinstance(compatibility, Compatibility):

@@ -8,7 +8,7 @@ a second value over the same bytes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from delegraph.program.schema import (
     DoubleList,
     ExecutionPlan,
     Int,
+    NamedData,
     String,
     Tensor,
     TensorShapeDynamism,
@@ -61,6 +62,7 @@ class TensorSources:
     planned: HierarchicalAllocator
     allocate: Allocate
     kept: int = 0
+    named: Mapping[str, NamedData] = field(default_factory=dict)
 
     def bytes_of(self, record: Tensor) -> Buffer:
         """A tensor's bytes in the program or its `.ptd`. Raises `InvalidExternalData`."""
@@ -72,6 +74,13 @@ class TensorSources:
 
     def _external_bytes(self, record: Tensor) -> Buffer:
         name = attribute_name(record)
+        named = self.named.get(name)
+        if named is not None and name not in (self.external or ()):
+            if memoryview(named.data).nbytes != nbytes(record.scalar_type, record.sizes):
+                raise InvalidProgram(
+                    f"the named data {name!r} have another size than the tensor that is read from them"
+                )
+            return named.data
         if self.external is None:
             raise InvalidExternalData(f"the data of {name!r} is in a .ptd file; pass it as data_path=…")
         entry = self.external.get(name)

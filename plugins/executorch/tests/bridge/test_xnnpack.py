@@ -11,8 +11,10 @@ import torch
 from torch.export import Dim
 
 import delegraph
-from delegraph.errors import DelegateInvalidCompatibility, PluginLoadError, RuntimeFault, UnknownOption
+from delegraph.errors import DelegateInvalidCompatibility, FallbackWarning, PluginLoadError, RuntimeFault, UnknownOption
+from delegraph.interfaces import Availability, BackendInterface
 from delegraph.program import deserialize_program, serialize_flat_tensor
+from delegraph.runtime import Runtime
 
 from .models import conv_net, mlp, own_lowering, quantized, run_there
 
@@ -222,3 +224,28 @@ def test_external_weights_are_found_by_content_and_no_others_are_taken() -> None
     np.testing.assert_allclose(here, model(*args).detach(), rtol=1e-4, atol=1e-5)
     with pytest.raises(RuntimeFault):
         delegraph.load(bytes(lowered), data_path=wrong)(*(x.numpy() for x in args))
+
+
+class Gone(BackendInterface):
+    """A backend that is not available: nothing else of it is called."""
+
+    def is_available(self) -> Availability:
+        return Availability(False, "it was taken out")
+
+    def init(self, *arguments: Any) -> Any:
+        raise AssertionError
+
+    def execute(self, *arguments: Any) -> None:
+        raise AssertionError
+
+
+def test_a_file_with_a_fallback_runs_in_executorch_as_before_and_here_without_the_backend() -> None:
+    model, args = conv_net()
+    lowered = delegraph.lower(model, args, backends=["executorch:xnnpack"], fallback="kernels")
+    assert {(entry.backend, entry.reason) for entry in lowered.report.fallbacks} == {("XnnpackBackend", "")}
+    expected = model(*args).detach()
+    torch.testing.assert_close(run_there(bytes(lowered), *args)[0], expected)
+    program = Runtime(backends={"XnnpackBackend": Gone()}).load_program(bytes(lowered))
+    with pytest.warns(FallbackWarning, match="it was taken out"):
+        method = program.load_method("forward")
+    np.testing.assert_allclose(method.execute([args[0].numpy()])[0], expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,145 @@
+"""A method's delegates, each perhaps with alternatives -> the plan to run here, and what was chosen and why.
+
+Of each delegate the first is taken that can run here: its own blob, then its alternatives in their order. One can whose
+backends are installed, available, and accept its stamps; a fall-back on kernels always does.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from delegraph.errors import (
+    BackendMissing,
+    DelegateInvalidCompatibility,
+    FallbackWarning,
+    PluginError,
+)
+from delegraph.interfaces.stamp import read_stamp
+from delegraph.program.alternatives import is_variant, reasons_before
+from delegraph.program.inlining import Origin, inlined
+from delegraph.program.schema import BackendDelegate, ExecutionPlan
+from delegraph.program.walk import Place
+from delegraph.runtime.resolution.backends import BackendRegistry
+from delegraph.runtime.resolution.delegates import absence_of, check_stamp
+from delegraph.tables import printable
+
+__all__ = ["ChosenPlan", "DelegateChoice", "choose"]
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateChoice:
+    """The blob or fall-back that a loaded method runs for one of its delegates, of those that the file offers.
+
+    `delegate` is its index in the file's method, and `backend` its backend's id. `place` counts what the file offers:
+    0 is the delegate's first blob. `variant` is the name of the blob, if it has one; "" for a fall-back, which runs on
+    the backends `fallback`, and on kernels. `reasons` say why none of the places before it was taken.
+    """
+
+    delegate: int
+    backend: str
+    place: int = 0
+    variant: str = ""
+    fallback: tuple[str, ...] | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def is_fallback(self) -> bool:
+        """Whether the delegate's own graph runs in its place."""
+        return self.fallback is not None
+
+    def __str__(self) -> str:
+        what = f"its blob {self.variant!r}" if self.variant else f"blob {self.place}"
+        if self.fallback is not None:
+            what = f"its fall-back, on {' and '.join([*self.fallback, 'kernels'])}"
+        why = "; ".join(self.reasons)
+        return f"delegate {self.delegate} ({printable(self.backend)}) runs {what}" + (f": {why}" if why else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPlan:
+    """The plan to run, and for each delegate with alternatives what was chosen. `origins` say where the instructions of
+    a plan come from that is not the file's own."""
+
+    plan: ExecutionPlan
+    choices: tuple[DelegateChoice, ...] = ()
+    origins: Mapping[Place, Origin] = field(default_factory=dict)
+
+
+def choose(
+    plan: ExecutionPlan, alternatives: Mapping[int, Sequence[ExecutionPlan]], registry: BackendRegistry
+) -> ChosenPlan:
+    """The plan to run of a method whose delegates have these alternatives, by their index.
+
+    Warns, a `FallbackWarning`, of fall-backs. Raises `BackendMissing` or `DelegateInvalidCompatibility` for a delegate
+    of which nothing can run here, with all reasons.
+    """
+    choices, chosen = [], dict[int, ExecutionPlan]()
+    for index in sorted(alternatives):
+        reasons = reasons_before(plan.delegates[index], alternatives[index], partial(_reason_against, registry))
+        place = len(reasons)
+        if place > len(alternatives[index]):
+            raise _nothing_runs(plan, index, reasons, registry)
+        if place:
+            chosen[index] = alternatives[index][place - 1]
+        choices.append(_choice(plan, index, place, chosen.get(index), reasons))
+    _warn(plan, choices)
+    if not chosen:
+        return ChosenPlan(plan, tuple(choices))
+    whole, origins = inlined(plan, chosen)
+    return ChosenPlan(whole, tuple(choices), origins)
+
+
+def _reason_against(registry: BackendRegistry, record: BackendDelegate) -> str:
+    """Why a blob cannot run here; "" if it can."""
+    try:
+        absence = absence_of(record, registry)
+        if absence is None:
+            check_stamp(registry.get(record.id), record)
+    except (PluginError, DelegateInvalidCompatibility) as error:
+        return str(error)
+    return absence or ""
+
+
+def _choice(
+    plan: ExecutionPlan, index: int, place: int, taken: ExecutionPlan | None, reasons: Sequence[str]
+) -> DelegateChoice:
+    record, fallback = plan.delegates[index], None
+    if taken is not None and not is_variant(taken, record):
+        fallback = tuple(dict.fromkeys(other.id for other in taken.delegates))
+    blob = record if taken is None or fallback is not None else taken.delegates[0]
+    stamp = read_stamp(blob.compile_specs) if fallback is None else None
+    return DelegateChoice(index, record.id, place, stamp.variant if stamp else "", fallback, tuple(reasons))
+
+
+def _nothing_runs(
+    plan: ExecutionPlan, index: int, reasons: Sequence[str], registry: BackendRegistry
+) -> BackendMissing | DelegateInvalidCompatibility:
+    record = plan.delegates[index]
+    told = "".join(f"\n  {reason}" for reason in reasons)
+    text = (
+        f"method {plan.name!r}, delegate {index} ({printable(record.id)}): nothing that the program has for it can run"
+        f" here:{told}"
+    )
+    try:
+        absent = absence_of(record, registry) is not None
+    except PluginError:
+        absent = True
+    return BackendMissing(text) if absent else DelegateInvalidCompatibility(text)
+
+
+def _warn(plan: ExecutionPlan, choices: Sequence[DelegateChoice]) -> None:
+    """One warning for all fall-backs of a method, each reason once."""
+    fallen = [choice for choice in choices if choice.is_fallback]
+    if fallen:
+        reasons = dict.fromkeys(reason for choice in fallen for reason in choice.reasons)
+        numbers = ", ".join(str(choice.delegate) for choice in fallen)
+        ids = " and ".join(dict.fromkeys(printable(choice.backend) for choice in fallen))
+        warnings.warn(
+            f"method {plan.name!r}: delegates {numbers}, of {ids}, run their fall-backs here, which are slower: "
+            + "; ".join(reasons),
+            FallbackWarning,
+            stacklevel=1,
+        )
