@@ -22,7 +22,7 @@ Order: TypeAlias = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class ScheduledStep:
-    """What the executor does about an instruction, by its place, and the name of what it calls."""
+    """The way in which the executor treats an instruction: by its place, with the name of what it calls."""
 
     kind: StepKind
     chain: int

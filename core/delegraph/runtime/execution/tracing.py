@@ -42,7 +42,7 @@ LOAD_METHOD = "Method::load"
 LOAD_DELEGATE = "Delegate::init"
 EXECUTE = "Method::execute"
 WAIT = "wait"
-"""What the host does at the end of a delegate that was submitted."""
+"""The name of the event at the end of a delegate that was submitted: the host waits for it."""
 NOWHERE = (-1, -1)
 """The place of events outside of instructions."""
 
