@@ -349,6 +349,12 @@ def bench() -> None:
 
 
 @task(When.HAND)
+def bench_memory() -> None:
+    """resident memory of loaded programs, as multiples of their files, with a compilation cache and without"""
+    run("-m", "benchmarks.memory", "--cache")
+
+
+@task(When.HAND)
 def bench_peers() -> None:
     """ten models in five precisions, and decoding, against every peer; goes on where it was stopped"""
     EXECUTORCH.ready()

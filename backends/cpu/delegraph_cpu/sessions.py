@@ -145,14 +145,15 @@ def create_session(
     return onnxruntime.InferenceSession(model, options, **arguments)
 
 
-def write_optimized(options: onnxruntime.SessionOptions, path: str, weights: str) -> None:
-    """Let a session write its graph as it was optimised to `path`, its weights to the file `weights` beside it."""
+def write_optimized(options: onnxruntime.SessionOptions, path: str, weights: str, packed: bool = False) -> None:
+    """Let a session write its graph as it was optimised to `path`, its weights to the file `weights` beside it; with
+    `packed`, those that it packs for this processor as they are and packed."""
     options.intra_op_num_threads = 1
     options.optimized_model_filepath = path
     for key, value in (
         ("optimized_model_external_initializers_file_name", weights),
         ("optimized_model_external_initializers_min_size_in_bytes", str(INLINE_BYTES)),
-        ("disable_prepacking", "1"),
+        ("save_external_prepacked_constant_initializers" if packed else "disable_prepacking", "1"),
     ):
         options.add_session_config_entry(f"session.{key}", value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from backends.cpu.tests.harness import Context, edge
 from numpy.typing import NDArray
 from torch import nn
 
+import delegraph
 from delegraph.errors import DelegateInvalidCompatibility, InvalidArgument
-from delegraph.interfaces import BackendCache, BackendInitContext, CompilationCache
+from delegraph.interfaces import BackendCache, BackendInitContext, CacheEntry, CompilationCache
 from delegraph_cpu.aot.preprocess import CpuLowering
 from delegraph_cpu.blob import pack, unpack
+from delegraph_cpu.graphs.filed import in_file
 from delegraph_cpu.runtime import open_session
+from delegraph_cpu.runtime import optimized as module
 from delegraph_cpu.runtime.backend import CpuBackend
 
 X = torch.randn(1, 16, 8, 8)
@@ -148,3 +152,115 @@ def test_forged_files_are_as_none(blob: bytes, tmp_path: Path, optimized: list[s
     for _ in range(2):
         np.testing.assert_allclose(run(blob, tmp_path), expected, atol=1e-6)
     assert optimized == ["all", "all"]
+
+
+# ---- packed weights -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def methods() -> tuple[nn.Module, bytes]:
+    """Two methods with the same weights, which onnxruntime packs: of a batch, and of one row."""
+    net = nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 256)).eval()
+    rows = torch.export.Dim("rows", min=2, max=8)
+    exported = {
+        "batch": torch.export.export(net, (torch.randn(3, 256),), dynamic_shapes=({0: rows},)),
+        "row": torch.export.export(net, (torch.randn(1, 256),)),
+    }
+    return net, bytes(delegraph.lower(exported, backends=["cpu"]))
+
+
+def test_methods_have_their_packed_weights_once(methods: tuple[nn.Module, bytes], tmp_path: Path) -> None:
+    net, program = methods
+    for _ in range(2):
+        run = delegraph.load(program, method="batch", cache=tmp_path)
+        for name, x in (("batch", torch.randn(5, 256)), ("row", torch.randn(1, 256))):
+            np.testing.assert_allclose(run[name](x.numpy()), net(x).detach(), atol=1e-5)
+    first, second = ({path.stat().st_ino for path in entry.path.glob("weight-*")} for entry in entries(tmp_path))
+    assert first == second
+    assert len(first) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is mapped")
+def test_the_engine_maps_packed_weights(methods: tuple[nn.Module, bytes], tmp_path: Path) -> None:
+    program = methods[1]
+    delegraph.load(program, method="row", cache=tmp_path)
+    run = delegraph.load(program, method="row", cache=tmp_path)
+    run(np.zeros((1, 256), np.float32))
+    (entry,) = entries(tmp_path)
+    mapped = Path("/proc/self/maps").read_text()
+    assert all(str(path) in mapped for path in entry.path.glob("weight-*"))
+
+
+def test_an_entry_that_another_process_removed_is_as_none(
+    methods: tuple[nn.Module, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, program = methods
+    delegraph.load(program, method="row", cache=tmp_path)
+    opened = module._opened
+
+    def gone(*args: Any) -> module.Optimized:
+        result = opened(*args)
+        for path in args[2].glob("weight-*"):
+            path.unlink()
+        return result
+
+    monkeypatch.setattr(module, "_opened", gone)
+    x = torch.randn(1, 256)
+    run = delegraph.load(program, method="row", cache=tmp_path)
+    np.testing.assert_allclose(run(x.numpy()), net(x).detach(), atol=1e-5)
+
+
+def test_a_session_that_is_made_later_needs_no_entry(
+    methods: tuple[nn.Module, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session for busy machines, or that of a forked process, is made when needed; the entry may have gone."""
+    net, program = methods
+    busy = [0.0]
+    monkeypatch.setattr(open_session, "cores_of_others", lambda: lambda: busy[0])
+    options = {"cpu": {"num_threads": 2}}
+    with torch.no_grad():
+        for _ in range(2):
+            run = delegraph.load(program, method="row", cache=tmp_path, backend_options=options)
+        x = torch.randn(1, 256)
+        np.testing.assert_allclose(run(x.numpy()), net(x), atol=1e-5)
+        CompilationCache(tmp_path).clear()
+        busy[0] = 64.0
+        np.testing.assert_allclose(run(x.numpy()), net(x), atol=1e-5)
+
+
+WORDS = {"location": "weight-0", "offset": "0", "length": "64"}
+PACKED = {"prepacked_0": "MatMul+123|65536;64;0"}
+
+
+def tensor(words: dict[str, str]) -> dict[str, Any]:
+    entries = [{"key": key, "value": value} for key, value in words.items()]
+    return {"name": "w", "dims": [4, 4], "data_type": 1, "external_data": entries, "data_location": 1}
+
+
+@pytest.mark.parametrize("words", [WORDS, WORDS | PACKED, WORDS | {"prepacked_0": "MatMul+1|64;64;0|128;64;0"}])
+def test_where_a_tensor_lies_is_written_anew(words: dict[str, str]) -> None:
+    assert in_file(tensor(words), {"weight-0": 65600}) == tensor(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        WORDS | {"location": "/etc/passwd"},
+        WORDS | {"location": "../weight-0"},
+        WORDS | {"length": "60"},
+        WORDS | {"offset": "-1"},
+        WORDS | {"offset": "65599"},
+        WORDS | {"prepacked_0": "MatMul+123|65537;64;0"},
+        WORDS | {"prepacked_0": "MatMul+123"},
+        WORDS | {"prepacked_0": "MatMul|0;64;0"},
+        WORDS | {"other": "words"},
+        {"location": "weight-0"},
+    ],
+)
+def test_other_places_are_refused(words: dict[str, str]) -> None:
+    with pytest.raises(DelegateInvalidCompatibility):
+        in_file(tensor(words), {"weight-0": 65600})
+
+
+def entries(folder: Path) -> list[CacheEntry]:
+    return CompilationCache(folder).entries()

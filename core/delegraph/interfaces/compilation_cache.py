@@ -22,7 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -37,6 +37,7 @@ BYTES_VARIABLE: Final = "DELEGRAPH_CACHE_BYTES"
 DEFAULT_BYTES: Final = 4 * 2**30
 _RECORD: Final = "entry.json"
 _NEW, _OLD = ".new-", ".old-"
+_SHARED_BYTES: Final = 2**16
 _SETTLED_SECONDS: Final = 24 * 3600.0
 """A folder that is half written, or half removed, for longer than this is one of a process that was killed."""
 
@@ -121,6 +122,7 @@ class CompilationCache:
                 new = Path(name) / path.name
                 new.mkdir(mode=0o700)
                 write(new)
+                self._share(new)
                 _seal(new, key)
                 if _nbytes(new) > self.max_bytes:
                     raise OSError(f"{_nbytes(new):,} bytes are more than its bound of {self.max_bytes:,}")
@@ -136,6 +138,21 @@ class CompilationCache:
             return None
         self._make_room(path)
         return path
+
+    def _share(self, new: Path) -> None:
+        """Make files of the new entry that others have, too, further names of theirs: pages of memory are shared."""
+        kept: dict[tuple[int, str], Path] = {}
+        for entry in self._folders():
+            with suppress(OSError, ValueError, TypeError, AttributeError):
+                kept |= {(size, digest): entry / name for name, (size, digest) in _record(entry)["files"].items()}
+        for path in _files(new).values():
+            size = path.stat().st_size
+            other = kept.get((size, _digest_of(path))) if size >= _SHARED_BYTES else None
+            with suppress(OSError):  # a file system without such names, or an entry that has gone
+                if other is not None and _is_ours(other) and _digest_of(other) == _digest_of(path):
+                    name = new / f"{_NEW}name"
+                    os.link(other, name)
+                    name.replace(path)
 
     def _make_room(self, latest: Path) -> None:
         """Remove the least recently used entries but `latest`, until the others fit; and leftovers."""
@@ -155,6 +172,11 @@ class CompilationCache:
             yield from [path for path in self.folder.iterdir() if _is_name(path.name) and (path / _RECORD).is_file()]
 
 
+def sha256(data: Buffer) -> bytes:
+    """The digest of `data`."""
+    return hashlib.sha256(data).digest()
+
+
 CacheChoice: TypeAlias = "CompilationCache | str | os.PathLike[str] | bool | None"
 """A caller's choice: see `CompilationCache.of`."""
 
@@ -165,6 +187,8 @@ class BackendCache:
 
     backend_id: str
     cache: CompilationCache | None = None
+    digest: Callable[[Buffer], bytes] = field(default=sha256, compare=False)
+    """SHA-256 of a piece of the blob: a program's own hashes what lies in its file once, for all of its methods."""
 
     def kept(
         self, write: Callable[[Path], object], *, driver: str, blob: Iterable[Buffer], options: str = ""
@@ -187,7 +211,7 @@ class BackendCache:
         if self.cache is None:
             return None
         key = {"backend": self.backend_id, "driver": driver, "options": options, "host": host_description()}
-        return self.cache.kept({**key, "blob": _digest(blob)}, write)
+        return self.cache.kept({**key, "blob": _digest(map(self.digest, blob))}, write)
 
     def discard(self, folder: Path) -> None:
         """Remove an entry that the engine does not take after all, so that the next load makes it anew."""
@@ -198,7 +222,7 @@ class BackendCache:
         which a `FutureWarning` says what takes its place."""
         told = f"the option cache of {self.backend_id} is deprecated: use delegraph.load(…, cache={folder!r})"
         warnings.warn(told, FutureWarning, stacklevel=3)
-        return BackendCache(self.backend_id, CompilationCache.of(folder))
+        return replace(self, cache=CompilationCache.of(folder))
 
 
 NO_CACHE: Final = BackendCache("")
@@ -222,12 +246,9 @@ def _bytes_allowed() -> int:
     return int(text) if text else DEFAULT_BYTES
 
 
-def _digest(pieces: Iterable[Buffer]) -> str:
+def _digest(digests: Iterable[bytes]) -> str:
     """Of the pieces, and of where each ends."""
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(hashlib.sha256(piece).digest())
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 # ---- an entry -------------------------------------------------------------------------------------------------------
@@ -251,7 +272,9 @@ def _files(entry: Path) -> dict[str, Path]:
 
 
 def _nbytes(entry: Path) -> int:
-    return sum(path.stat().st_size for path in [*_files(entry).values(), entry / _RECORD])
+    """Of a file that several entries have, each counts its part."""
+    statuses = [path.stat() for path in [*_files(entry).values(), entry / _RECORD]]
+    return sum(status.st_size // status.st_nlink for status in statuses)
 
 
 def _record(entry: Path) -> dict[str, Any]:

@@ -99,9 +99,9 @@ class MmapDataLoader(DataLoader):
         state = FileState.of(file)
         self._file: MappedFile | None = None
         if state.size > COPIED_BYTES:
-            from delegraph.runtime.mapped_file import MappedFile
+            from delegraph.runtime.mapped_file import map_file
 
-            self._file = MappedFile(self._path, file, state)
+            self._file = map_file(self._path, file, state)
             self._view = self._file.view
             return
         with file:

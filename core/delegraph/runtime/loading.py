@@ -197,7 +197,7 @@ def _delegates(
             tracer,
             environment.platform,
             mutable_buffer,
-            BackendCache(plan.delegates[index].id, cache),
+            BackendCache(plan.delegates[index].id, cache, program.digest),
         )
 
     # A handle that was made with other options, or reports to another tracer, is not what this caller asked for.

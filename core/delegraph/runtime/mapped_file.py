@@ -14,6 +14,7 @@ import sys
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from weakref import WeakValueDictionary
 
 from delegraph.errors import AccessFailed
 from delegraph.interfaces import leave_at_fork
@@ -24,10 +25,29 @@ from delegraph.runtime.leases import LOCK, Lease, give_back, take_lease
 if TYPE_CHECKING:
     from mmap import mmap as Mapping
 
-__all__ = ["MappedFile"]
+__all__ = ["MappedFile", "map_file"]
 
 _MREMAP_MAYMOVE, _MREMAP_FIXED, _MAP_FIXED = 1, 2, 0x10  # linux/mman.h, asm-generic/mman-common.h
 _FAILED: Final = ctypes.c_void_p(-1).value
+
+
+def map_file(path: str, file: BinaryIO, state: FileState) -> MappedFile:
+    """`file` in that state, mapped: as it was for an earlier load which still uses it, so that backends see that they
+    are handed the same memory. Raises `AccessFailed`."""
+    status = os.fstat(file.fileno())
+    identity = status.st_dev, status.st_ino, *state
+    with LOCK:
+        known = _IN_USE.get(identity)
+        if known is None:
+            known = _IN_USE[identity] = MappedFile(path, file, state)
+            return known
+    file.close()
+    known.require_unchanged()
+    return known
+
+
+_IN_USE: Final[WeakValueDictionary[tuple[int, ...], MappedFile]] = WeakValueDictionary()
+"""By device, inode, size and time of change."""
 
 
 class MappedFile:

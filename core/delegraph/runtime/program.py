@@ -6,11 +6,15 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property, partial
+from mmap import mmap
 from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidProgram, InvalidState, NotFound
+from delegraph.interfaces.compilation_cache import sha256
 from delegraph.interfaces.data_loader import DataLoader
 from delegraph.program import schema
 from delegraph.program.alternatives import alternatives_of, methods_of
@@ -71,6 +75,7 @@ class Program:
         self._trust = trust
         self._files = tuple(files)  # of these, those of which some bytes may have to be checked
         self._mapped = tuple(loader for loader in loaders if isinstance(loader, MmapDataLoader) and loader.is_mapped)
+        self._digests: dict[tuple[int, int], bytes] = {}
         self._loaders = tuple(loaders)  # of the .pte, then of its .ptd files; none for records
         self._tracer = event_tracer
         self.environment = environment or Environment()
@@ -281,6 +286,18 @@ class Program:
         """Let go of the memory behind a buffer of the file that nobody reads soon: see `DataLoader.release`."""
         if self._loaders:
             self._loaders[0].release(data)
+
+    def digest(self, data: Buffer) -> bytes:
+        """SHA-256 of `data`. What lies in a mapped file is hashed once, and its pages are let go of."""
+        view = memoryview(data)
+        if not isinstance(view.obj, mmap):
+            return sha256(data)
+        place = np.frombuffer(view, np.uint8).ctypes.data, view.nbytes
+        if place not in self._digests:
+            self._digests[place] = sha256(data)
+            for loader in self._mapped:  # who has not mapped it does nothing
+                loader.release(data)
+        return self._digests[place]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Sent to another process, where its files are opened, and mapped, again; bytes are sent along.

@@ -333,3 +333,61 @@ def test_an_option_of_the_backends_own_warns(cache: CompilationCache) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert part.kept(lambda _: None, driver="1", blob=[]) is not None
+
+
+def test_large_files_that_entries_have_in_common_are_there_once(cache: CompilationCache) -> None:
+    common = bytes(100_000)
+
+    def made(name: str) -> Path:
+        def write(folder: Path) -> None:
+            (folder / "common").write_bytes(common)
+            (folder / "own").write_text(name)
+
+        folder = BackendCache("Compiler", cache).kept(write, driver="1", blob=[name.encode()])
+        assert folder is not None
+        return folder
+
+    first, second = made("first"), made("second")
+    assert os.path.samefile(first / "common", second / "common")
+    assert 100_000 < sum(entry.nbytes for entry in cache.entries()) < 110_000
+    BackendCache("Compiler", cache).discard(first)
+    assert made("second") == second
+    assert (second / "common").read_bytes() == common
+
+
+def test_a_damaged_file_is_not_taken_over_by_the_next_entry(cache: CompilationCache) -> None:
+    def made(blob: bytes) -> Path:
+        part = BackendCache("Compiler", cache)
+        folder = part.kept(lambda folder: (folder / "common").write_bytes(bytes(100_000)), driver="1", blob=[blob])
+        assert folder is not None
+        return folder
+
+    first = made(b"first")
+    (first / "common").write_bytes(b"1" * 100_000)
+    os.utime(first / "common", (1, 1))
+    assert (made(b"second") / "common").read_bytes() == bytes(100_000)
+
+
+# ---- words ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda entry: (entry / "entry.json").write_text("[]"), "has no record"),
+        (lambda entry: (entry / "more").write_bytes(b""), "is another entry"),
+        pytest.param(lambda entry: (entry / "link").symlink_to("code"), "is neither a file nor a folder", marks=posix),
+    ],
+)
+def test_an_entry_that_is_not_taken_says_why(code: Any, cache: CompilationCache, damage: Any, said: str) -> None:
+    code()
+    (entry,) = cache.entries()
+    key = json.loads((entry.path / "entry.json").read_bytes())["key"]
+    damage(entry.path)
+    with pytest.raises(ValueError, match=said):
+        module._check(entry.path, key)
+
+
+def test_a_choice_that_is_none() -> None:
+    with pytest.raises(InvalidArgument, match="cache=3 is neither a folder nor True, False or None"):
+        CompilationCache.of(3)  # type: ignore[arg-type]

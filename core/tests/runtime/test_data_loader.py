@@ -97,6 +97,24 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, kind: Any) -> None:
         kind(os.devnull)
 
 
+def test_loaders_of_one_file_have_one_mapping(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a backend sees that two loads hand it the same weights; a file that takes its place is another."""
+    monkeypatch.setattr("delegraph.runtime.data_loader.COPIED_BYTES", 0)
+
+    def place(loader: DataLoader) -> int:
+        address: int = np.frombuffer(loader.load(0, 100), np.uint8).ctypes.data
+        return address
+
+    first, second = MmapDataLoader(path), MmapDataLoader(str(path))
+    assert place(first) == place(second)
+    (path.parent / "new").write_bytes(DATA[::-1])
+    os.replace(path.parent / "new", path)
+    third = MmapDataLoader(path)
+    assert place(third) != place(first)
+    del second
+    assert (bytes(first.load(0, 100)), bytes(third.load(0, 100))) == (DATA, DATA[::-1])
+
+
 def test_an_empty_file_cannot_be_mapped(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(AccessFailed, match="empty: cannot be mapped"):

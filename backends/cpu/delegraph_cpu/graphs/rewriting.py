@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from types import MappingProxyType
 from typing import TypeAlias
 
 from delegraph.interfaces import Buffer
 from delegraph_cpu.blob import ITEM_SIZES
 from delegraph_cpu.graphs.checks import ELEMENT_TYPES, EXTERNAL, OperatorOf, checked_graph, operator_of
+from delegraph_cpu.graphs.filed import filed_tensor, in_file
 from delegraph_cpu.graphs.messages import Message
 from delegraph_cpu.graphs.wire import encoded, refused
 
@@ -33,13 +35,19 @@ WeightType: TypeAlias = "tuple[str, tuple[int, ...]]"
 """A weight's dtype and shape, in the graph: complex numbers are pairs along one more dim."""
 
 
-def rewritten(graph: Buffer, weights: Mapping[str, WeightType], rule: OperatorOf = operator_of) -> bytes:
-    """The bytes of a graph for the engine. Its initializers whose data is not in it are among `weights`.
+def rewritten(
+    graph: Buffer,
+    weights: Mapping[str, WeightType],
+    rule: OperatorOf = operator_of,
+    files: Mapping[str, int] = MappingProxyType({}),
+) -> bytes:
+    """The bytes of a graph for the engine. Its initializers whose data is not in it are among `weights`, or in `files`
+    of these sizes.
 
     Raises `DelegateInvalidCompatibility` for a graph that lowering does not write.
     """
-    left = dict(weights)
-    return b"".join(encoded(with_initializers(checked_graph(graph, rule), partial(_referring, left=left))))
+    change = partial(_referring, left=dict(weights), files=files)
+    return b"".join(encoded(with_initializers(checked_graph(graph, rule), change)))
 
 
 def with_initializers(model: Message, change: Callable[[Message], Message]) -> Message:
@@ -53,12 +61,14 @@ def with_initializers(model: Message, change: Callable[[Message], Message]) -> M
 # ---- data that lies elsewhere ---------------------------------------------------------------------------------------
 
 
-def _referring(tensor: Message, left: dict[str, WeightType]) -> Message:
+def _referring(tensor: Message, left: dict[str, WeightType], files: Mapping[str, int]) -> Message:
     """An initializer of the main graph; if it is a weight of the blob, with our words for it. Each is taken once."""
     if "external_data" not in tensor and "data_location" not in tensor:
         return tensor
     name, dims = tensor.get("name", ""), tuple(tensor.get("dims", ()))
     weight = left.pop(name, None)
+    if weight is None and files:
+        return in_file(tensor, files)
     if weight is None:
         raise refused(f"tensor {name!r:.80} refers to a file, and is not one of its weights")
     dtype, shape = weight
@@ -93,13 +103,12 @@ class ExternalTensor:
     nbytes: int
 
 
-def external_tensors(graph: Buffer, rule: OperatorOf) -> list[ExternalTensor]:
-    """The initializers of a graph whose data lies elsewhere. Raises as `rewritten`, and `ValueError`."""
-    tensors = checked_graph(graph, rule)["graph"].get("initializer", ())
-    return [_place(tensor) for tensor in tensors if "external_data" in tensor]
+def external_tensors(model: Message, file: str) -> list[ExternalTensor]:
+    """The initializers of a checked graph whose data lies in `file`. Raises as `rewritten`."""
+    tensors = [tensor for tensor in model["graph"].get("initializer", ()) if "external_data" in tensor]
+    return [_place(tensor) for tensor in tensors if filed_tensor(tensor).file == file]
 
 
 def _place(tensor: Message) -> ExternalTensor:
-    words = {entry.get("key"): entry.get("value", "") for entry in tensor["external_data"]}
-    dtype, dims = ELEMENT_TYPES[tensor["data_type"]], tuple(tensor.get("dims", ()))
-    return ExternalTensor(tensor["name"], dtype, dims, int(words.get("offset", "0")), int(words.get("length", "")))
+    filed, dtype = filed_tensor(tensor), ELEMENT_TYPES[tensor["data_type"]]
+    return ExternalTensor(tensor["name"], dtype, tuple(tensor.get("dims", ())), filed.offset, filed.nbytes)

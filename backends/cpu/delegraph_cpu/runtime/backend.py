@@ -45,6 +45,7 @@ from delegraph_cpu.runtime.faults import fault_of
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
 from delegraph_cpu.runtime.onnx_files import onnx_files
 from delegraph_cpu.runtime.open_session import FATAL_ONLY, Session, open_session
+from delegraph_cpu.runtime.opened import Opened, opened_once
 from delegraph_cpu.runtime.options import CpuOptions
 from delegraph_cpu.runtime.ort_values import array_in, as_array, ort_value, type_in_graph
 from delegraph_cpu.runtime.profiling import ProfiledSession
@@ -59,19 +60,31 @@ __all__ = ["CpuBackend"]
 
 @dataclass(frozen=True, slots=True)
 class CpuHandle:
-    """A loaded blob. `memory` is read by the session, which does not own it: the weights. Forks share all this.
+    """A loaded blob. Forks, and other loads of the same memory, share what was `opened`.
 
-    `session` is an onnxruntime session, a `ThreadedSession` that has the one for each call, or a `ProfiledSession`
-    around one after the other.
     `options` stop its runs; `states` are the buffers that it changes, whose memory is the runtime's.
     """
 
-    session: Session
-    blob: Blob
-    memory: tuple[NDArray[Any], ...]
+    opened: Opened
     options: onnxruntime.RunOptions
     states: tuple[HeldState, ...] = ()
     submits: bool = False
+
+    @property
+    def session(self) -> Session:
+        """An onnxruntime session, a `ThreadedSession` that has the one for each call, or a `ProfiledSession` around one
+        after the other."""
+        return self.opened.session
+
+    @property
+    def blob(self) -> Blob:
+        """The blob, with the graph that the engine got."""
+        return self.opened.blob
+
+    @property
+    def memory(self) -> tuple[NDArray[Any], ...]:
+        """The weights, which the session reads and does not own."""
+        return self.opened.memory
 
 
 class CpuBackend(BackendInterface):
@@ -96,12 +109,19 @@ class CpuBackend(BackendInterface):
         `InvalidArgument` for options (see `CpuOptions`) that do not exist or contradict those of earlier delegates.
         """
         options = self._defaults().updated(context.runtime_specs)
-        blob, weights = _opened(processed, context.named_data)
         cache = context.cache.in_folder(options.cache) if options.cache else context.cache
-        session, memory = open_session(blob, weights, options, context.event_tracer, cache)
-        states = hold_states(blob, context.mutable_buffer)
+        tracer = context.event_tracer if options.profiling else None
+
+        def make() -> Opened:
+            blob, weights = _opened(processed, context.named_data)
+            shared = [context.named_data[weight.key] for weight in blob.weights if weight.key is not None]
+            session, memory = open_session(blob, weights, options, tracer, cache, [processed, *shared])
+            return Opened(session, blob, memory, (processed, *context.named_data.values()))
+
+        choices = None if tracer is not None else (options, cache)
+        opened = opened_once(processed, context.named_data, choices, make)
         submits = any(spec.key == SUBMIT for spec in compile_specs)
-        return CpuHandle(session, blob, memory, _run_options(), states, submits)
+        return CpuHandle(opened, _run_options(), hold_states(opened.blob, context.mutable_buffer), submits)
 
     def fork(self, context: BackendInitContext, handle: CpuHandle) -> CpuHandle | None:
         """The same session, which several threads may run at a time, on other states; None for one with a profile."""

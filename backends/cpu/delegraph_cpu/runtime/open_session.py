@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache as once
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -11,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
-from delegraph.interfaces import BackendCache
+from delegraph.interfaces import BackendCache, Buffer
 from delegraph_cpu.blob import ITEM_SIZES, Blob, damaged
 from delegraph_cpu.runtime.adaptive import AdaptiveSession, ThreadedSession, cores_of_others
 from delegraph_cpu.runtime.optimized import Optimized, optimized_blob
@@ -41,6 +44,8 @@ CACHED_BYTES: Final = 2**20
 MLP of 2 MB of weights takes 118 us on one thread and 49 on two; its 0.5 MB in int8 take 31 and 42."""
 TWICE_BYTES: Final = 2**27
 """Weights up to 128 MiB may be packed twice, for a session that spins and one that sleeps."""
+TRIMMED_BYTES: Final = 2**24
+"""Weights from 16 MiB on are worth the 20 ms that looking through a large heap may take."""
 _INTEGER_PRODUCTS: Final = (
     *(b"QLinear", b"QGemm", b"MatMulInteger", b"ConvInteger"),
     *(b"DynamicQuantizeMatMul", b"DynamicQuantizeLSTM"),
@@ -49,28 +54,45 @@ _INTEGER_PRODUCTS: Final = (
 
 
 def open_session(
-    blob: Blob, weights: Weights, options: CpuOptions, tracer: EventTracer | None, cache: BackendCache
+    blob: Blob,
+    weights: Weights,
+    options: CpuOptions,
+    tracer: EventTracer | None,
+    cache: BackendCache,
+    made_of: Sequence[Buffer],
 ) -> tuple[Session, tuple[NDArray[Any], ...]]:
     """A session of `blob`, which tells the tracer of its nodes if the options ask for it; and the arrays that it reads
-    without owning them.
+    without owning them. `made_of` are the bytes by which the cache knows it.
 
     Raises `DelegateInvalidCompatibility` if onnxruntime refuses the graph, or it is not what the header says.
     """
-    cached = _cached(blob, weights, options, cache)
-    if cached is not None:
+    source = Optimized(blob.graph, weights)
+    make = partial(_session, blob, source, options.optimization_level)
+    cached = _cached(blob, weights, options, cache, made_of)
+    if cached is None:
+        return _opened(blob, weights, make, options, tracer), tuple(weights.values())
+
+    def make_cached(*arguments: Any) -> onnxruntime.InferenceSession:
         try:
-            return _opened(blob, cached, options, "disabled", tracer), tuple(cached.weights.values())
-        except DelegateInvalidCompatibility:  # not a file that we wrote
+            return _session(blob, cached, "disabled", *arguments)
+        except DelegateInvalidCompatibility:  # not files that we wrote, or they have gone since
             if cached.entry is not None:
                 cache.discard(cached.entry)
-    source = Optimized(blob.graph, weights)
-    return _opened(blob, source, options, options.optimization_level, tracer), tuple(weights.values())
+            return make(*arguments)
+
+    memory = (*weights.values(), *cached.weights.values())
+    return _opened(blob, weights, make_cached, options, tracer), memory
 
 
-def _opened(blob: Blob, source: Optimized, options: CpuOptions, level: str, tracer: EventTracer | None) -> Session:
+def _opened(
+    blob: Blob,
+    weights: Weights,
+    make: Callable[..., onnxruntime.InferenceSession],
+    options: CpuOptions,
+    tracer: EventTracer | None,
+) -> Session:
     """One session, or two where spinning adapts; one that a forked process can use, if it has no threads."""
-    make = partial(_session, blob, source, level)
-    others = cores_of_others() if _may_adapt(blob, source, options) else None
+    others = cores_of_others() if _may_adapt(blob, weights, options) else None
     spin = SHORT_SPIN_US if options.spin_duration_us == ADAPTIVE else options.spin_duration_us
     alone = options.thread_pool == "session" and _is_little(blob)
     at_rest = replace(options, num_threads=1 if alone else options.num_threads, spin_duration_us=spin)
@@ -83,11 +105,11 @@ def _opened(blob: Blob, source: Optimized, options: CpuOptions, level: str, trac
     return AdaptiveSession(partial(make, spinning), partial(make, sleeping), options.num_threads, others)
 
 
-def _may_adapt(blob: Blob, source: Optimized, options: CpuOptions) -> bool:
+def _may_adapt(blob: Blob, weights: Weights, options: CpuOptions) -> bool:
     """Whether its own threads wait for work, and its weights may be packed twice."""
     if options.spin_duration_us != ADAPTIVE or options.thread_pool == "shared" or options.num_threads == 1:
         return False
-    nbytes = sum(array.nbytes for array in source.weights.values())
+    nbytes = sum(array.nbytes for array in weights.values())
     return nbytes <= TWICE_BYTES and (nbytes >= CACHED_BYTES or not _is_little(blob))
 
 
@@ -102,6 +124,8 @@ def _session(
     from delegraph_cpu import sessions
 
     settings = _settings(blob, source.weights, level)
+    if source.entry is not None:
+        settings.add_session_config_entry("session.model_external_initializers_file_folder_path", str(source.entry))
     if options.thread_pool == "shared":
         sessions.use_shared_pool(settings, options.num_threads)
     else:
@@ -109,6 +133,8 @@ def _session(
     if profile is not None:
         settings.enable_profiling, settings.profile_file_prefix = True, profile
     session = _created(blob, source, settings)
+    if sum(weight.nbytes for weight in blob.weights) >= TRIMMED_BYTES:
+        _give_back()
     _check_borders(session, blob)
     return session
 
@@ -173,10 +199,24 @@ def _refusal(made_with: str, here: str, error: Exception) -> str:
     return f"onnxruntime {here} refuses the graph{origin}: {error}; lower the program again"
 
 
+def _give_back() -> None:
+    """Let the C library give the system what making a session took for a moment: weights before they were packed."""
+    trim = getattr(_c_library(), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)
+
+
+@once
+def _c_library() -> object:
+    return ctypes.CDLL(None) if os.name == "posix" else None
+
+
 # ---- the cache ----------------------------------------------------------------------------------------------------
 
 
-def _cached(blob: Blob, weights: Weights, options: CpuOptions, cache: BackendCache) -> Optimized | None:
+def _cached(
+    blob: Blob, weights: Weights, options: CpuOptions, cache: BackendCache, made_of: Sequence[Buffer]
+) -> Optimized | None:
     """The blob after onnxruntime's optimisation on this machine, out of the cache or put there."""
     if cache.cache is None:
         return None
@@ -185,7 +225,7 @@ def _cached(blob: Blob, weights: Weights, options: CpuOptions, cache: BackendCac
     level = options.optimization_level
     optimize = partial(_optimize, blob, weights, level)
     settings = f"{level}, without {sessions.left_out((*blob.inputs, *blob.outputs))}"
-    return optimized_blob(cache, blob.graph, weights, settings, optimize)
+    return optimized_blob(cache, made_of, weights, settings, optimize)
 
 
 def _optimize(blob: Blob, weights: Weights, level: str, path: str, name: str) -> None:
@@ -193,7 +233,7 @@ def _optimize(blob: Blob, weights: Weights, level: str, path: str, name: str) ->
     from delegraph_cpu import sessions
 
     settings = _settings(blob, weights, level)
-    sessions.write_optimized(settings, path, name)
+    sessions.write_optimized(settings, path, name, packed=True)
     _created(blob, Optimized(blob.graph, weights), settings)
 
 

@@ -1,31 +1,46 @@
 """A blob, optimised for this machine <-> an entry of the user's cache, so that it is optimised once.
 
-The entry's one file is a blob itself (`blob.py`): the optimised graph, and the weights that optimising changed; for the
-others the key names the original's weight.
+    optimized.blob   a blob itself (`blob.py`): the optimised graph, and the weights that optimising changed; for others
+                     the key names the original's weight
+    weight-0, …      a large weight; if onnxruntime packs it for this processor, as it is and packed (`graphs/filed.py`)
+
+onnxruntime maps these files: methods of a program, its loads and other processes have their pages once.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import BackendCache, Buffer
 from delegraph_cpu.blob import Blob, Weight, bytes_of, pack, unpack
-from delegraph_cpu.graphs.checks import operator_of_any
-from delegraph_cpu.graphs.rewriting import ExternalTensor, external_tensors, rewritten
+from delegraph_cpu.graphs.checks import checked_graph, operator_of_any
+from delegraph_cpu.graphs.filed import filed_tensor
+from delegraph_cpu.graphs.messages import Message
+from delegraph_cpu.graphs.rewriting import (
+    ExternalTensor,
+    external_tensors,
+    rewritten,
+    with_initializers,
+    without_data,
+)
+from delegraph_cpu.graphs.wire import encoded
 from delegraph_cpu.runtime.ort_values import array_in, type_in_graph
 
 __all__ = ["Optimized", "optimized_blob"]
 
-_REVISION: Final = 1
+_REVISION: Final = 2
 """Of what this module writes; another one makes entries anew."""
-_FILE, _GRAPH, _WEIGHTS = "optimized.blob", "graph.onnx", "weights"
+_FILE, _LARGE, _GRAPH, _WEIGHTS = "optimized.blob", "weight-", "graph.onnx", "weights"
+_LARGE_BYTES: Final = 2**16
 _NOT_OURS: Final = (ValueError, DelegateInvalidCompatibility)
 
 
@@ -36,17 +51,18 @@ class Optimized:
     graph: Buffer
     weights: Mapping[str, NDArray[Any]]
     entry: Path | None = None
-    """Where it lies in the cache, if it does."""
+    """Where it lies in the cache, if it does: the folder of the files that the graph names."""
 
 
 def optimized_blob(
     cache: BackendCache,
-    graph: Buffer,
+    made_of: Sequence[Buffer],
     weights: Mapping[str, NDArray[Any]],
     settings: str,
     optimize: Callable[[str, str], object],
 ) -> Optimized | None:
-    """The blob of `graph` and `weights` after onnxruntime's optimisation here: out of the cache, or put there.
+    """A blob after onnxruntime's optimisation here: out of the cache, or put there. `made_of` are its bytes, and those
+    of named data, which are `weights` in its graph.
 
     `optimize(path, name)` writes it: the graph to `path`, its weights to the file `name` beside it. `settings` is all
     else that the result depends on. None where it cannot be kept, or `optimize` raises that the graph is refused, as it
@@ -56,34 +72,32 @@ def optimized_blob(
 
     def write(folder: Path) -> None:
         optimize(str(folder / _GRAPH), _WEIGHTS)
-        content = _packed(folder, weights)
+        _write(folder, weights)
         for name in (_GRAPH, _WEIGHTS):
             (folder / name).unlink(missing_ok=True)
-        (folder / _FILE).write_bytes(content)
 
-    tensors = [(name, str(array.dtype), array.shape) for name, array in weights.items()]
     folder = cache.kept(
         write,
         driver=f"onnxruntime {onnxruntime.__version__}, delegraph-cpu {_REVISION}",
-        blob=[graph, *map(bytes_of, weights.values())],
-        options=repr((settings, tensors)),
+        blob=made_of,
+        options=settings,
     )
     if folder is None:
         return None
     try:
         with (folder / _FILE).open("rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return replace(_opened(memoryview(content), weights), entry=folder)
+        return _opened(memoryview(content), weights, folder)
     except (OSError, *_NOT_OURS):
         cache.discard(folder)
         return None
 
 
-def _opened(content: Buffer, weights: Mapping[str, NDArray[Any]]) -> Optimized:
-    blob = unpack(content)
+def _opened(content: Buffer, weights: Mapping[str, NDArray[Any]], folder: Path) -> Optimized:
+    blob, files = unpack(content), {path.name: path.stat().st_size for path in folder.glob(f"{_LARGE}*")}
     contents = {weight.name: _weight(weight, blob, weights) for weight in blob.weights}
     types = {name: type_in_graph(array) for name, array in contents.items()}
-    return Optimized(rewritten(blob.graph, types, operator_of_any), contents)
+    return Optimized(rewritten(blob.graph, types, operator_of_any, files), contents, folder)
 
 
 def _weight(weight: Weight, blob: Blob, originals: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -96,21 +110,39 @@ def _weight(weight: Weight, blob: Blob, originals: Mapping[str, NDArray[Any]]) -
     return original
 
 
-def _packed(new: Path, originals: Mapping[str, NDArray[Any]]) -> bytes:
-    """The blob of the files that onnxruntime wrote into `new`. Raises `DelegateInvalidCompatibility` for an element
-    type that blobs do not have."""
+def _write(new: Path, originals: Mapping[str, NDArray[Any]]) -> None:
+    """Make the entry's files of those that onnxruntime wrote into `new`. Raises `DelegateInvalidCompatibility` for an
+    element type that blobs do not have."""
     from delegraph_cpu.engine import onnxruntime
 
-    graph, file = (new / _GRAPH).read_bytes(), new / _WEIGHTS
-    data = memoryview(file.read_bytes() if file.exists() else b"")
+    model, file = checked_graph((new / _GRAPH).read_bytes(), operator_of_any), new / _WEIGHTS
+    data: Any = np.memmap(file, np.uint8, "r") if file.exists() and file.stat().st_size else np.empty(0, np.uint8)
+    names = (f"{_LARGE}{number}" for number in count())
+    model = with_initializers(model, lambda tensor: _apart(tensor, data, new, names))
+    graph = b"".join(encoded(model))
     records, chunks = [], []
-    for tensor in external_tensors(graph, operator_of_any):
-        content = data[tensor.offset : tensor.offset + tensor.nbytes]
+    for tensor in external_tensors(model, _WEIGHTS):
+        content = data[tensor.offset : tensor.offset + tensor.nbytes].data
         record = _record(tensor, content, originals.get(tensor.name))
         records.append(record)
         if record.key is None:
             chunks.append(content)
-    return pack(Blob(onnxruntime.__version__, (), (), tuple(records), graph), chunks)
+    (new / _FILE).write_bytes(pack(Blob(onnxruntime.__version__, (), (), tuple(records), graph), chunks))
+
+
+def _apart(tensor: Message, data: NDArray[np.uint8], folder: Path, names: Iterator[str]) -> Message:
+    """The tensor, its data in a file of its own if it is large or has a packed form."""
+    if "external_data" not in tensor:
+        return tensor
+    filed = filed_tensor(tensor)
+    if filed.nbytes < _LARGE_BYTES and not filed.key:
+        return tensor
+    moved = filed.moved(next(names))
+    with (folder / moved.file).open("wb") as file:
+        for (start, nbytes), (place, _) in zip(filed.places(), moved.places(), strict=True):
+            file.seek(place)
+            file.write(data[start : start + nbytes].data)
+    return without_data(tensor) | moved.fields()
 
 
 def _record(tensor: ExternalTensor, content: memoryview, original: NDArray[Any] | None) -> Weight:
