@@ -17,7 +17,7 @@ __all__ = ["Finish", "bind_blocks"]
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What is put around each bound call: (call, chain, instruction) -> the call that the executor runs.
+    """The wrappers around bound calls: (call, chain, instruction) -> the call that the executor runs.
 
     A delegate that is submitted is two calls: the one that submits it, and the one that waits for it.
     """
