@@ -278,7 +278,7 @@ def _nbytes(entry: Path) -> int:
 
 
 def _record(entry: Path) -> dict[str, Any]:
-    """What an entry says of itself. Raises `OSError`, or `ValueError` if that cannot be read."""
+    """The record that an entry has of itself. Raises `OSError`, or `ValueError` if that cannot be read."""
     record = json.loads((entry / _RECORD).read_bytes())
     if not isinstance(record, dict) or not isinstance(record.get("key"), dict):
         raise ValueError(f"{entry} has no record")
