@@ -65,7 +65,7 @@ _PURE_NAMESPACES: Final = frozenset({"aten", "dim_order_ops", "quantized_decompo
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What an instruction reads and writes."""
+    """The parts of memory, and of all else, that an instruction reads and writes."""
 
     reads: tuple[Touched, ...]
     writes: tuple[Touched, ...]
@@ -93,7 +93,7 @@ def footprints(
     num_outputs: Callable[[DelegateCall], int | None],
     states: Mapping[int, Collection[str]],
 ) -> list[Footprint]:
-    """What each of `instructions`, all of a chain of `plan`, touches.
+    """The footprint of each of `instructions`, all of a chain of `plan`.
 
     `place` says where a tensor's bytes lie, None: in memory of its own, or the caller's. `states` are the mutable
     buffers that delegates keep, by name, which others may share.

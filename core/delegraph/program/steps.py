@@ -13,7 +13,7 @@ __all__ = ["Step", "StepKind", "straight_runs"]
 
 
 class StepKind(Enum):
-    """What is done about an instruction at a step."""
+    """The way in which a step treats an instruction."""
 
     RUN = "run"
     SUBMIT = "submit"
