@@ -287,7 +287,7 @@ _FILE: Final = "forward_delegate_0"
 
 
 def kept_code_is_the_same(bench: Bench, stored: Stored) -> None:
-    """What the backend keeps for later loads gives the same results; it is the same each time, and made anew where
+    """Code that the backend keeps for later loads gives the same results; it is the same each time, and made anew where
     it is damaged."""
     with TemporaryDirectory() as folder:
         cache = CompilationCache(Path(folder) / "cache")

@@ -144,7 +144,7 @@ class CpuBackend(BackendInterface):
     def bind_submit(
         self, context: BackendExecutionContext, handle: CpuHandle, args: Sequence[Argument]
     ) -> Callable[[], Event] | None:
-        """What `bind` gives, called in a thread."""
+        """The call that `bind` gives, made in a thread."""
         bound = self.bind(context, handle, args)
         return None if bound is None else partial(self._queue.submit, bound)
 
