@@ -51,9 +51,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def delegraph(site: Path, *words: str, **environ: str) -> tuple[int, str]:
-    """The exit code of the command, and what it prints, where the distribution is seen."""
+    """The exit code of the command, and what it prints, where the distribution is seen, and none but it and kernels."""
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
-    env = {**os.environ, "PYTHONPATH": path, **environ}
+    env = {**os.environ, "PYTHONPATH": path, "DELEGRAPH_PLUGINS": "acme-boards,delegraph-portable", **environ}
     command = [sys.executable, "-m", "delegraph", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=site, timeout=600, check=False)
     return done.returncode, done.stdout + done.stderr

@@ -18,7 +18,7 @@ from delegraph.errors import (
     NotFound,
     RuntimeFault,
 )
-from delegraph.interfaces import BlobStamp
+from delegraph.interfaces import BlobStamp, DataLoader
 from delegraph.program import deserialize_program, serialize_program, to_text, verify_program
 from delegraph.program.alternatives import AlternativeOf, alternative_of
 from delegraph.program.schema import CompileSpec, ExecutionPlan, Int, NamedData, Program
@@ -324,6 +324,32 @@ def test_the_data_of_what_is_not_taken_are_not_checked(build: PlanBuilder) -> No
     assert unread > 200_000  # of both
     full = Runtime(kernels=[numpy_kernels()], backends={"Board": Board("r2")})
     assert full.load_program(data, integrity="full").records == records
+
+
+def test_the_blobs_of_what_is_not_taken_are_not_loaded(build: PlanBuilder) -> None:
+    class Flash(DataLoader):
+        """A loader that is asked for each part by itself."""
+
+        def __init__(self, data: bytes) -> None:
+            self.data, self.loads = data, list[bytes]()
+
+        def load(self, offset: int, size: int) -> bytes:
+            self.loads.append(self.data[offset : offset + size])
+            return self.loads[-1]
+
+        def size(self) -> int:
+            return len(self.data)
+
+        def release(self, data: Any) -> None:
+            pass
+
+    records = program(build, method(build), variant(1, "r1"), variant(2, "r0", 2), blobs=[b"10", b"1"])
+    flash = Flash(serialize_program(records))
+    opened = Runtime(kernels=[numpy_kernels()], backends={"Board": Board("r1")}).load_program(flash)
+    np.testing.assert_array_equal(opened.load_method("forward").execute([X])[0], (X + 10) * X)
+    assert b"10" in flash.loads and b"100" not in flash.loads and b"1" not in flash.loads
+    assert opened.records == records
+    assert opened.records.delegate_data[1:] == (b"10", b"1")
 
 
 def test_the_names(build: PlanBuilder) -> None:

@@ -6,12 +6,15 @@ blobs and named data stay where they are: the program holds read-only views into
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
+from typing import Any, cast
 
 from delegraph.errors import InvalidProgram
 from delegraph.program._generated import program_tables as tables
+from delegraph.program.alternatives import is_alternative
 from delegraph.program.checks.verify import verify_program
 from delegraph.program.checks.verify_values import MAX_RANK, is_external
 from delegraph.program.dtypes import nbytes
@@ -49,6 +52,31 @@ def deserialize_program(source: Buffer | SegmentSource) -> Program:
     return program
 
 
+class BlobsOnDemand(Sequence[Buffer]):
+    """A tuple of blobs, of which each is loaded, once, when it is first asked for. Raises then what its load raises."""
+
+    def __init__(self, loads: Sequence[Callable[[], Buffer]]) -> None:
+        self._loads = loads
+        self._loaded: dict[int, Buffer] = {}
+
+    def __len__(self) -> int:
+        return len(self._loads)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        number = range(len(self))[index]
+        if number not in self._loaded:
+            self._loaded.setdefault(number, self._loads[number]())
+        return self._loaded[number]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (tuple, BlobsOnDemand)) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
 class _Decoder:
     """Puts a program together from its tables and the segments that they refer to."""
 
@@ -82,7 +110,7 @@ class _Decoder:
             execution_plan=plans,
             constants=self._constants(constant_sizes),
             mutable_data=self._mutable_data(mutable_sizes),
-            delegate_data=tuple([self._blob(*reference) for reference in self._blobs]),
+            delegate_data=self._delegate_data(any(map(is_alternative, plans))),
             named_data=self._named(),
             version=self._version,
         )
@@ -90,6 +118,18 @@ class _Decoder:
     def _blob_index(self, reference: DataReference) -> int:
         """Delegates that refer to one blob share its index; blobs are numbered in the order of their first use."""
         return self._blobs.setdefault(reference, len(self._blobs))
+
+    def _delegate_data(self, have_alternatives: bool) -> tuple[Buffer, ...]:
+        """The blobs; where not all will be used, each is loaded when somebody asks for it."""
+        references = tuple(self._blobs)
+        if not have_alternatives:
+            return tuple([self._blob(*reference) for reference in references])
+        for location, index in references:
+            if location == SEGMENT:
+                self._segments.require(index, "a delegate's processed.index")
+            else:
+                self._blob(location, index)
+        return cast("tuple[Buffer, ...]", BlobsOnDemand([partial(self._blob, *reference) for reference in references]))
 
     def _blob(self, location: int, index: int) -> memoryview:
         if location == SEGMENT:

@@ -71,10 +71,14 @@ class SegmentReader:
         self._error = error
         _check(segments, data_size, error)
 
-    def segment(self, index: int, where: str) -> memoryview:
-        """The segment of that index. Raises the error, naming the field `where` that refers to it, if there is none."""
+    def require(self, index: int, where: str) -> None:
+        """Raise the error, naming the field `where` that refers to it, if there is no segment of that index."""
         if index >= len(self._segments):
             raise self._error(f"{where} is {index}; the file has {len(self._segments)} segments")
+
+    def segment(self, index: int, where: str) -> memoryview:
+        """The segment of that index. Raises as `require`."""
+        self.require(index, where)
         offset, size = self._segments[index]
         return load(self._source, self._base + offset, size, self._error) if size else memoryview(b"")
 
