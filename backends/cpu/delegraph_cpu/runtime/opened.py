@@ -38,8 +38,8 @@ _in_use: Final[WeakValueDictionary[Hashable, Opened]] = WeakValueDictionary()
 def opened_once(
     processed: Buffer, named_data: Mapping[str, Buffer], choices: Hashable, make: Callable[[], Opened]
 ) -> Opened:
-    """The result of `make` on the memory, or that of an earlier call, for a delegate with the same choices that is still
-    there.
+    """The result of `make` on the memory, or that of an earlier call, for a delegate with the same choices which is
+    still there.
 
     With None for choices it is the delegate's own, and so it is of memory that its owner may write to: the next program
     may lie in the same array. Two threads at the same time may make two."""
