@@ -194,6 +194,8 @@ def test_every_error_says_what_helps(made: dict[str, str]) -> None:
     kinds = below(errors.DelegraphError)
     assert {kind.__name__ for kind in kinds} == set(errors.__all__) - {
         "FOREIGN",
+        "FallbackWarning",
+        "LimitWarning",
         "cause_of",
         "foreign_code",
         "restated",

@@ -12,9 +12,7 @@ import pytest
 from delegraph.errors import AccessFailed, MemoryAllocationFailed, NotSupported, RuntimeFault
 from delegraph.program import Program, serialize_program
 from delegraph.program.flat_tensor import FlatTensor, serialize_flat_tensor
-from delegraph.program.schema import NamedData
 from delegraph.runtime import Runtime
-from delegraph.runtime.data_loader import COPIED_BYTES
 from delegraph.runtime.lacking import lacking
 
 
@@ -41,16 +39,15 @@ def test_nothing_is_lacking(error: Exception) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
 def test_a_limit_of_open_files(tmp_path: Path) -> None:
-    path = tmp_path / "m.pte"
-    path.write_bytes(
-        serialize_program(Program((), named_data={"weights": NamedData(bytes(COPIED_BYTES))}))
-    )  # smaller: copied
+    for number in range(40):
+        (tmp_path / f"{number}.pte").write_bytes(serialize_program(Program(())))
     script = (
-        "import resource, sys\nfrom delegraph.runtime import Runtime\n"
+        "import pathlib, resource, sys\nfrom delegraph.runtime import Runtime, data_loader\n"
+        "data_loader.COPIED_BYTES = 0  # however small, they are mapped\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (24, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
-        "kept = [Runtime.get().load_program(sys.argv[1]) for _ in range(40)]"
+        "kept = [Runtime.get().load_program(path) for path in pathlib.Path(sys.argv[1]).iterdir()]"
     )
-    run = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=False)
+    run = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
     assert "AccessFailed" in run.stderr and "limit (ulimit -n)" in run.stderr, run.stderr
 
 
