@@ -16,7 +16,7 @@ import onnx_ir as ir
 import torch
 from numpy.typing import NDArray
 
-from delegraph.aot.authoring import as_array
+from delegraph.aot.authoring import as_array, numpy_dtype
 
 __all__ = ["Deferred"]
 
@@ -43,7 +43,7 @@ class Deferred(ir.LazyTensor):
     @classmethod
     def of(cls, name: str, tensor: torch.Tensor, dtype: np.dtype[Any]) -> Deferred:
         """The content of a model's tensor."""
-        stored = as_array(tensor.new_empty(0)).dtype
+        stored = numpy_dtype(tensor.dtype)
         place = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()) if tensor.numel() else None
         return cls(name, lambda: as_array(tensor), tuple(tensor.shape), stored, dtype, place)
 
@@ -72,9 +72,7 @@ class Deferred(ir.LazyTensor):
     def narrowed(self, name: str, dtype: np.dtype[Any]) -> Deferred:
         """The same numbers in `dtype`, which holds them."""
         identity = None if self.identity is None else ("narrowed", str(dtype), self.identity)
-        return Deferred(
-            name, lambda: self.read().astype(dtype, copy=False), self.shape.numpy(), dtype, dtype, identity
-        )
+        return Deferred(name, lambda: self.read().astype(dtype, copy=False), self.shape.numpy(), dtype, dtype, identity)
 
     def _tensor_of(self) -> ir.Tensor[Any]:
         return ir.Tensor(widened(np.asarray(self.read(), order="C"), self.dtype.numpy()), name=self.name)

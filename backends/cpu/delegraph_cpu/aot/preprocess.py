@@ -187,7 +187,7 @@ def _pack(compiled: Compiled, shared: Mapping[str, str], contents: SharedContent
             named.add_named_data(key, contents.bytes_of(key), ALIGNMENT)
         else:
             chunks.append(partial(content_bytes, tensor))
-        records.append(Weight(name, str(tensor.dtype.numpy()), tensor.shape.numpy(), tensor.nbytes, key=key))
+        records.append(Weight(name, str(tensor.dtype.numpy()), tuple(tensor.shape.numpy()), tensor.nbytes, key=key))
     for weight in compiled.external:
         info = weight.info
         named.add_named_data(weight.key, weight.tensor, ALIGNMENT, external_tag=weight.tag)
@@ -260,8 +260,9 @@ def _find_weights(model: ir.Model, before: Mapping[str, ir.TensorProtocol]) -> N
 def _unless_same(written: ir.ExternalTensor, before: ir.TensorProtocol | None) -> ir.TensorProtocol:
     """What onnxruntime has written, without its file; `before` if that has the same bytes."""
     array = written.numpy()
-    if before is not None and before.dtype == written.dtype and before.shape.numpy() == written.shape.numpy():
-        if bytes_of(array) == bytes_of(before.numpy()):
+    if before is not None and before.dtype == written.dtype and before.nbytes == written.nbytes:
+        same = np.array_equal(np.asarray(bytes_of(array)), np.asarray(content_bytes(before)))
+        if same and before.shape == written.shape:
             return before
     return ir.Tensor(np.array(array), name=written.name)
 

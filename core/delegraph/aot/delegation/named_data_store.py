@@ -10,7 +10,7 @@ import torch
 
 from delegraph.aot.graph.stored_tensor import external_data
 from delegraph.interfaces.lowering import NamedDataStoreOutput
-from delegraph.program.buffers import byte_view
+from delegraph.program.buffers import are_equal, byte_view
 from delegraph.program.files.content_pool import ContentPool
 from delegraph.program.flat_tensor import ExternalData, TensorLayout
 from delegraph.program.schema import Buffer, NamedData, ScalarType
@@ -21,7 +21,6 @@ __all__ = ["NamedDataStore"]
 @dataclass(frozen=True, slots=True)
 class _Entry:
     content: Buffer
-    number: int
     alignment: int
     tag: str | None
     layout: TensorLayout | None
@@ -55,21 +54,21 @@ class NamedDataStore:
             stored = external_data(data)
             content, tensor_layout = byte_view(stored.data), stored.tensor_layout
         else:
-            content = data if isinstance(data, bytes) or (isinstance(data, memoryview) and data.readonly) else bytes(data)
+            content = data if memoryview(data).readonly else bytes(data)
         old = self._entries.get(key)
-        number = self._pool.add(content)
         if old is None:
-            self._entries[key] = _Entry(self._pool.buffers[number], number, alignment, external_tag, tensor_layout)
+            content = self._pool.buffers[self._pool.add(content)]
+            self._entries[key] = _Entry(content, alignment, external_tag, tensor_layout)
             return
-        if old.number != number:
-            sizes = (memoryview(each).nbytes for each in (content, old.content))
-            raise ValueError(f"named data {key!r}: {{}} bytes differ from the {{}} stored before".format(*sizes))
+        if not are_equal(old.content, content):
+            size, before = (memoryview(each).nbytes for each in (content, old.content))
+            raise ValueError(f"named data {key!r}: {size} bytes differ from the {before} stored before")
         if old.tag != external_tag:
             raise ValueError(f"named data {key!r} is tagged {old.tag!r}, now {external_tag!r}")
         if None not in (old.layout, tensor_layout) and old.layout != tensor_layout:
             raise ValueError(f"named data {key!r} is {old.layout}, now {tensor_layout}")
         layout = old.layout or tensor_layout
-        self._entries[key] = _Entry(old.content, number, lcm(alignment, old.alignment), external_tag, layout)
+        self._entries[key] = _Entry(old.content, lcm(alignment, old.alignment), external_tag, layout)
 
     def merge(self, output: NamedDataStoreOutput) -> None:
         """Take over everything in `output`."""

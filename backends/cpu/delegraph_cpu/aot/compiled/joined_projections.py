@@ -94,7 +94,7 @@ def _keys() -> Callable[[ir.Value], str]:
     def key(value: ir.Value) -> str:
         tensor = _constant(value)
         identity = tensor.identity if isinstance(tensor, Deferred) else None
-        place = tensor if identity is None else identity
+        place = id(tensor) if identity is None else identity
         if place not in known:
             array = tensor.read() if isinstance(tensor, Deferred) else tensor.numpy()
             known[place] = key_of(bytes_of(np.ascontiguousarray(array)))

@@ -67,7 +67,7 @@ class SharedContents:
 def _place(tensor: ir.TensorProtocol) -> Hashable:
     """Two tensors of one place have one content."""
     identity = tensor.identity if isinstance(tensor, Deferred) else None
-    return tensor if identity is None else (tensor.dtype, identity)
+    return id(tensor) if identity is None else (tensor.dtype, identity)
 
 
 def _head(tensor: ir.TensorProtocol) -> bytes:

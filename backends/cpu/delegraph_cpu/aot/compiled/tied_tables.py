@@ -149,7 +149,7 @@ def _parts(table: NDArray[np.int8], codes: Sequence[NDArray[Any]]) -> list[_Part
 
 def _are_same(of_rows: NDArray[np.uint8], codes: NDArray[Any]) -> bool:
     """Whether the bytes, and their number in each row, are the same: the blob stores equal bytes once."""
-    return codes.shape[0] == len(of_rows) and codes.size == of_rows.size and bytes_of(codes) == bytes_of(of_rows)
+    return codes.shape[0] == len(of_rows) and np.array_equal(np.asarray(bytes_of(codes)), np.asarray(bytes_of(of_rows)))
 
 
 def _look_up(graph: ir.Graph, table: ir.Value, cast: ir.Node, parts: Sequence[_Part]) -> None:

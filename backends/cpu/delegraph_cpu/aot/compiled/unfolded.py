@@ -1,8 +1,11 @@
-"""Constants of bytes that a graph widens -> inputs while it is optimised, and constants again afterwards.
+"""Constants that an optimiser is not to see -> inputs while a graph is optimised, and constants again afterwards.
+
+Bytes that the graph widens:
 
     w uint8 ── Cast ── Mul(scales) ── MatMul        onnxruntime would fold that, and the file hold four bytes a weight
 
-It does fold it when a session is made, so that a run costs the same.
+It does fold it when a session is made, so that a run costs the same. And large matrices of products, of which it reads
+the shape alone: it would copy each of them twice.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ _MOVES: Final = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flat
 
 
 def held_back(model: ir.Model, least_bytes: int) -> dict[str, ir.TensorProtocol]:
-    """Turn constants of `model` into inputs that are larger than `least_bytes` and widened, or both moved and looked up;
-    and large ones that no optimisation looks at. Returns their contents."""
+    """Turn constants of `model` into inputs: those larger than `least_bytes` that are widened, or both moved and looked
+    up, and those from `OPAQUE_BYTES` on that no optimisation looks at. Returns their contents."""
     graph, contents = model.graph, {}
     for name, value in list(graph.initializers.items()):
         tensor = value.const_value
@@ -36,9 +39,11 @@ def held_back(model: ir.Model, least_bytes: int) -> dict[str, ir.TensorProtocol]
     return contents
 
 
+OPAQUE_BYTES: Final = 4096
+"""From this size on a constant that no optimisation looks at is left out."""
+
 _OPAQUE: Final = frozenset({("MatMul", 1), ("FusedMatMul", 1), ("Gemm", 1), ("Gather", 0), ("MatMulNBits", 1)})
 """Operators and their inputs whose values no optimisation reads, only their shapes."""
-OPAQUE_BYTES: Final = 4096
 
 
 def _is_opaque(value: ir.Value, tensor: ir.TensorProtocol) -> bool:
