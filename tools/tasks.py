@@ -340,6 +340,7 @@ def bench() -> None:
     run("-m", "benchmarks.kernel_libraries")
     run("-m", "benchmarks.quantized")
     run("-m", "benchmarks.decode")
+    run("-m", "benchmarks.lowering_memory", "--layers", "8")
     run("-m", "benchmarks.memory_plans", "--hard")
     run("-m", "benchmarks.borrowed")
     run("-m", "benchmarks.dsp")

@@ -18,6 +18,7 @@ from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import Constants, as_array, debug_handles, numpy_dtype
 from delegraph.interfaces import BlobTensor
 from delegraph.program.flat_tensor import TensorLayout
+from delegraph_onnx.deferred import Deferred
 from delegraph_onnx.dtypes import COMPLEX, HALVES, ONNX_TYPES, computed_in
 from delegraph_onnx.ir_values import nodes_within
 from delegraph_onnx.node_facts import (
@@ -135,10 +136,14 @@ class GraphBuilder:
 
     def add_parameter(self, node: Node, tensor: torch.Tensor) -> None:
         """Make the placeholder `node` an initialiser over the memory of `tensor`."""
-        inner = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.to(dtype_of(node))
-        array = as_array(inner)
-        self.constants.hold(node, array)
-        self.values[node] = self._initializer(node.name, array)
+        if tensor.is_complex():
+            array = as_array(torch.view_as_real(tensor.resolve_conj()))
+            self.constants.hold(node, array)
+            self.values[node] = self._initializer(node.name, array)
+            return
+        weight = Deferred.of(node.name, tensor, numpy_dtype(dtype_of(node)))
+        self.constants.hold(node, weight.numpy)
+        self.values[node] = self._initializer(node.name, weight)
 
     def add_external(self, node: Node, layout: TensorLayout) -> BlobTensor:
         """Make the placeholder `node` an input of the graph, with unknown content, that lies as in a `.ptd`. The dims
@@ -241,6 +246,14 @@ class GraphBuilder:
     def weight(self, name: str, array: NDArray[Any]) -> ir.Value:
         """An initialiser for a rearranged weight; `name` need not be unique."""
         return self._initializer(f"{name}.{len(self.initializers)}", np.ascontiguousarray(array))
+
+    def transposed_parameter(self, argument: Node) -> ir.Value | None:
+        """An initialiser for the transpose of a lifted constant or a weight that is not external; None of others."""
+        value = self.values[argument] if argument.op == "placeholder" else None
+        if not isinstance(value, ir.Value) or not isinstance(value.const_value, Deferred):
+            return None
+        name = f"{argument.name}.{len(self.initializers)}"
+        return self._initializer(name, value.const_value.transposed(name))
 
     def ints(self, sizes: Sequence[int]) -> ir.Value:
         """A 1-D int64 constant."""
@@ -415,10 +428,11 @@ class GraphBuilder:
         )
         return ir.Model(graph, ir_version=self.target.ir_version, producer_name=self.target.producer)
 
-    def _initializer(self, name: str, array: NDArray[Any]) -> ir.Value:
+    def _initializer(self, name: str, content: NDArray[Any] | Deferred) -> ir.Value:
         assert name not in self.initializers, name
-        self.initializers[name] = value = initializer(name, array)
-        return self.record(value, array.shape)
+        self.initializers[name] = value = initializer(name, content)
+        assert value.shape is not None
+        return self.record(value, value.shape.numpy())
 
 
 def array_of(number: Scalar, dtype: torch.dtype) -> NDArray[Any]:
@@ -427,9 +441,9 @@ def array_of(number: Scalar, dtype: torch.dtype) -> NDArray[Any]:
     return as_array(torch.tensor(number, dtype=torch.float64 if isinstance(number, float) else None).to(dtype))
 
 
-def initializer(name: str, content: NDArray[Any] | ir.PackedTensor[Any]) -> ir.Value:
-    """A constant of a graph, over the memory of an array."""
-    tensor = content if isinstance(content, ir.PackedTensor) else ir.Tensor(content, name=name)
+def initializer(name: str, content: NDArray[Any] | ir.PackedTensor[Any] | Deferred) -> ir.Value:
+    """A constant of a graph, over the memory of an array, or made when it is read."""
+    tensor = content if isinstance(content, ir.PackedTensor | Deferred) else ir.Tensor(content, name=name)
     return ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -131,9 +131,9 @@ class Blob:
     places: tuple[PlacesInfo, ...] = ()
 
 
-def pack(blob: Blob, chunks: Sequence[Buffer]) -> bytes:
+def pack(blob: Blob, chunks: Sequence[Buffer | Callable[[], Buffer]]) -> bytes:
     """The bytes of `blob`; `chunks` are the bytes of its weights that have no key, then of its states that begin with
-    something else than zeros, in order.
+    something else than zeros, in order; a function makes them when they are written.
 
     The offsets of both are set here, whatever they were.
     """

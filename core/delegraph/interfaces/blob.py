@@ -16,10 +16,10 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import reduce
+from io import BytesIO
 from typing import Any, Final
 
 from delegraph.errors import DelegateInvalidCompatibility
@@ -113,21 +113,41 @@ class BlobFormat:
         """The version that is written."""
         return self.versions[-1]
 
-    def pack(self, header: object, sections: Mapping[str, Buffer | Sequence[Buffer]]) -> bytes:
+    def pack(self, header: object, sections: Mapping[str, Buffer | Sequence[Buffer | Callable[[], Buffer]]]) -> bytes:
         """The bytes of a blob. `header` is what JSON has, and dataclasses of it; a section is a buffer, or chunks, each
-        at the next multiple of the alignment (`places`). The same bytes for the same content."""
-        table, content, end = [], list[Buffer](), 0
+        at the next multiple of the alignment (`places`). The same bytes for the same content.
+
+        A chunk may be a function, which makes its buffer when it is written: then no two of them are in memory at once.
+        """
+        guessed = [_Section(name, 2**32, 2**32, 2**32 - 1) for name in sections]
+        start = self.aligned(len(self._prefix(header, guessed)))
+        table, out = list[_Section](), BytesIO()
+        out.seek(start)
         for name, section in sections.items():
-            pieces = self._pieces(section)
-            nbytes = sum(memoryview(piece).nbytes for piece in pieces)
-            digest = reduce(lambda crc, piece: zlib.crc32(piece, crc), pieces, 0)
-            content += (self._padding(end), *pieces)
-            table.append(_Section(name, self.aligned(end), nbytes, digest))
-            end = self.aligned(end) + nbytes
+            out.write(self._padding(out.tell()))
+            offset, digest = out.tell() - start, 0
+            for chunk in [section] if isinstance(section, Buffer) else section:
+                padding = self._padding(out.tell())
+                out.write(padding)
+                digest = _written(out, chunk, zlib.crc32(padding, digest))
+            table.append(_Section(name, offset, out.tell() - start - offset, digest))
+        prefix = self._prefix(header, table)
+        moved = self.aligned(len(prefix)) - start
+        if moved:  # the guess was too long, or too short: no second copy is made
+            end = out.tell()
+            if moved > 0:
+                out.write(bytes(moved))
+            with out.getbuffer() as view:
+                view[start + moved : end + moved] = view[start:end]
+            out.truncate(end + moved)
+        out.seek(0)
+        out.write(prefix + self._padding(len(prefix)))
+        return out.getvalue()
+
+    def _prefix(self, header: object, table: Sequence[_Section]) -> bytes:
         head = {"backend": self.backend_id, "version": self.version, "sections": table, "header": header}
         text = json.dumps(head, default=asdict, separators=(",", ":")).encode()
-        prefix = _PREFIX.pack(_MAGIC, len(text), zlib.crc32(text)) + text
-        return b"".join((prefix, self._padding(len(prefix)), *content))
+        return _PREFIX.pack(_MAGIC, len(text), zlib.crc32(text)) + text
 
     def unpack(self, processed: Buffer) -> UnpackedBlob:
         """A blob, which may come from a stranger. Raises `DelegateInvalidCompatibility` for one that is foreign, newer
@@ -195,15 +215,6 @@ class BlobFormat:
             yield end
             end = self.aligned(end + size)
 
-    def _pieces(self, section: Buffer | Sequence[Buffer]) -> list[Buffer]:
-        """The chunks of a section, and what lies between them."""
-        if isinstance(section, Buffer):
-            return [section]
-        pieces: list[Buffer] = []
-        for chunk in section:
-            pieces += (self._padding(memoryview(pieces[-1]).nbytes), chunk) if pieces else (chunk,)
-        return pieces
-
     def _padding(self, size: int) -> bytes:
         return bytes(self.aligned(size) - size)
 
@@ -211,3 +222,10 @@ class BlobFormat:
         return DelegateInvalidCompatibility(
             f"these bytes are no blob of {self.backend_id}: they {what}; lower the program again"
         )
+
+
+def _written(out: BytesIO, chunk: Buffer | Callable[[], Buffer], digest: int) -> int:
+    """The digest of what `digest` is of and of `chunk`, which is written."""
+    buffer = chunk() if callable(chunk) else chunk
+    out.write(buffer)
+    return zlib.crc32(buffer, digest)

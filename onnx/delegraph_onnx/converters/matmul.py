@@ -24,9 +24,9 @@ def linear(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | 
 
 def _transposed(g: GraphBuilder, weight: Node) -> ir.Value:
     """The columns of a weight; one that is a vector is its own."""
-    array = g.parameter(weight)
-    if array is not None:
-        return g.weight(weight.name, array.T)
+    known = g.transposed_parameter(weight)
+    if known is not None:
+        return known
     return g.value(weight) if rank_of(weight) == 1 else g.transpose(g.value(weight), [1, 0])
 
 

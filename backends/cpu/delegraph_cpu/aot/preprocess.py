@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -19,12 +19,13 @@ from torch.export import ExportedProgram
 from delegraph.aot import NamedDataStore, ResolvedSignature
 from delegraph.aot.authoring import as_array, has_fallback
 from delegraph.errors import DelegateInvalidCompatibility, PreprocessError
-from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
-from delegraph_cpu.aot.compiled.beside import bring_out_of_bodies, key_of, lay_beside, reference, taken_out
+from delegraph.interfaces import BackendDetails, Buffer, CompileSpec, PreprocessResult
+from delegraph_cpu.aot.compiled.beside import bring_out_of_bodies, lay_beside, reference, taken_out
 from delegraph_cpu.aot.compiled.debug_handles import name_nodes
 from delegraph_cpu.aot.compiled.in_place import changed_in_place
 from delegraph_cpu.aot.compiled.joined_projections import with_joined_projections
 from delegraph_cpu.aot.compiled.narrow_weights import has_halves, store_halves, widen_kernels
+from delegraph_cpu.aot.compiled.shared_contents import SharedContents, content_bytes
 from delegraph_cpu.aot.compiled.tied_tables import read_tied_codes, read_tied_tables
 from delegraph_cpu.aot.compiled.unfolded import constants_again, held_back
 from delegraph_cpu.aot.compiled.work import multiply_adds
@@ -57,9 +58,6 @@ INT8_INPUTS: Final = "int8_inputs"
 INT8_PRODUCTS: Final = "int8_products"
 """The compile spec that lets linear layers with weights of 4 bits multiply int8, to which they are unpacked at load."""
 
-SHARED_BYTES: Final = 4096
-"""Weights from this size are shared between delegates: named data begins on a page of its own."""
-
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
@@ -68,7 +66,7 @@ class Compiled:
     """
 
     blob: Blob
-    weights: dict[str, NDArray[Any]]
+    weights: dict[str, ir.TensorProtocol]
     external: tuple[ExternalWeight, ...]
     initial: list[memoryview]
     debug_handles: dict[str, tuple[int, ...]]
@@ -112,8 +110,10 @@ def _preprocess(partitions: Sequence[tuple[ExportedProgram, Sequence[CompileSpec
     """The results of partitions that are compiled together."""
     converted = with_joined_projections([_convert(*partition) for partition in partitions])
     compiled = [_compile(model, program) for model, (program, _) in zip(converted, partitions, strict=True)]
+    contents = SharedContents()
     kept_beside = [has_fallback(program) for program, _ in partitions]
-    return list(map(_pack, compiled, _shared_keys(compiled, kept_beside)))
+    keys = contents.keys([of_partition.weights for of_partition in compiled], kept_beside)
+    return [_pack(of_partition, own, contents) for of_partition, own in zip(compiled, keys, strict=True)]
 
 
 def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> CpuModel:
@@ -126,6 +126,8 @@ def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_folder_for(converted.model)) as folder:
         contents = held_back(converted.model, INLINE_BYTES)
         model, debug_handles = _optimize(converted, Path(folder))
+    for name in constants_again(model.graph, contents):
+        lay_beside(model.graph.initializers[name])
     if has_halves(program):
         store_halves(model.graph)
     widen_kernels(model.graph)
@@ -133,9 +135,7 @@ def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
     for weight in converted.external:
         dtype, shape = ONNX_TYPES[COMPLEX.get(weight.tensor.dtype, weight.tensor.dtype)], _shape(weight)
         beside[weight.info.name] = reference(weight.info.name, dtype, shape, weight.tensor.nbytes)
-    read = constants_again(model.graph, beside | {name: ir.Tensor(array) for name, array in contents.items()})
-    for name in read & contents.keys():
-        lay_beside(model.graph.initializers[name])
+    read = constants_again(model.graph, beside)
     external = tuple(weight for weight in converted.external if weight.info.name in read)
     weights, unpacked = _as_codes(taken_out(model.graph), converted.codes)
     graph = _as_loaded(ir.to_proto(model).SerializeToString())
@@ -160,41 +160,41 @@ def _as_loaded(graph: bytes) -> bytes:
 
 
 def _as_codes(
-    weights: Mapping[str, NDArray[Any]], codes: Mapping[str, Codes]
-) -> tuple[dict[str, NDArray[Any]], tuple[UnpackedWeight, ...]]:
+    weights: Mapping[str, ir.TensorProtocol], codes: Mapping[str, Codes]
+) -> tuple[dict[str, ir.TensorProtocol], tuple[UnpackedWeight, ...]]:
     """`weights`, with int8 weights replaced by the codes that they are unpacked from at load; and how."""
-    stored: dict[str, NDArray[Any]] = {}
+    stored: dict[str, ir.TensorProtocol] = {}
     unpacked = []
-    for name, array in weights.items():
+    for name, tensor in weights.items():
         row_scale = codes[name].row_scale() if name in codes else None
-        if row_scale is None or not np.array_equal(array, codes[name].as_int8(row_scale)):
-            stored[name] = array  # no codes, or an optimisation has changed the weight
+        if row_scale is None or not np.array_equal(tensor.numpy(), codes[name].as_int8(row_scale)):
+            stored[name] = tensor  # no codes, or an optimisation has changed the weight
             continue
         of = codes[name]
         parts: dict[str, NDArray[Any]] = {"packed": of.packed, "scale": of.scale, "row_scale": row_scale}
         if of.zero_point is not None:
             parts["zero_point"] = of.zero_point
-        stored |= {f"{name}.{part}": content for part, content in parts.items()}
+        stored |= {f"{name}.{part}": ir.Tensor(content) for part, content in parts.items()}
         unpacked.append(UnpackedWeight(name, **{part: f"{name}.{part}" for part in parts}))
     return stored, tuple(unpacked)
 
 
-def _pack(compiled: Compiled, shared: Mapping[str, str]) -> PreprocessResult:
+def _pack(compiled: Compiled, shared: Mapping[str, str], contents: SharedContents) -> PreprocessResult:
     """The blob; weights that have a key in `shared` go into the named data under it."""
-    store, records, chunks = NamedDataStore(), [], []
-    for name, array in compiled.weights.items():
+    named, records, chunks = NamedDataStore(), list[Weight](), list[Callable[[], Buffer]]()
+    for name, tensor in compiled.weights.items():
         key = shared.get(name)
         if key is not None:
-            store.add_named_data(key, array.tobytes(), ALIGNMENT)
+            named.add_named_data(key, contents.bytes_of(key), ALIGNMENT)
         else:
-            chunks.append(bytes_of(array))
-        records.append(Weight(name, str(array.dtype), array.shape, array.nbytes, key=key))
+            chunks.append(partial(content_bytes, tensor))
+        records.append(Weight(name, str(tensor.dtype.numpy()), tuple(tensor.shape.numpy()), tensor.nbytes, key=key))
     for weight in compiled.external:
         info = weight.info
-        store.add_named_data(weight.key, weight.tensor, ALIGNMENT, external_tag=weight.tag)
+        named.add_named_data(weight.key, weight.tensor, ALIGNMENT, external_tag=weight.tag)
         records.append(Weight(info.name, info.dtype, _shape(weight), weight.tensor.nbytes, key=weight.key))
     blob = pack(replace(compiled.blob, weights=tuple(records)), [*chunks, *compiled.initial])
-    return PreprocessResult(blob, compiled.debug_handles, data_store_output=store.get_named_data_store_output())
+    return PreprocessResult(blob, compiled.debug_handles, data_store_output=named.get_named_data_store_output())
 
 
 def _states(states: Sequence[State], in_place: Mapping[str, str]) -> tuple[tuple[StateInfo, ...], list[memoryview]]:
@@ -214,25 +214,6 @@ def _states(states: Sequence[State], in_place: Mapping[str, str]) -> tuple[tuple
     return tuple(records), contents
 
 
-def _shared_keys(compiled: Sequence[Compiled], kept_beside: Sequence[bool]) -> list[dict[str, str]]:
-    """For each partition the keys, by name, of the weights that occur again, in it, in another one or in its
-    fall-back."""
-    large = [{n: a for n, a in c.weights.items() if a.nbytes >= SHARED_BYTES} for c in compiled]
-    seen = Counter(_beginning(array) for own in large for array in own.values())
-    seen.update(
-        _beginning(array) for own, kept in zip(large, kept_beside, strict=True) if kept for array in own.values()
-    )
-    keys = [{n: key_of(a) for n, a in own.items() if seen[_beginning(a)] > 1} for own in large]
-    owners = Counter(key for own in keys for key in own.values())
-    owners.update(key for own, kept in zip(keys, kept_beside, strict=True) if kept for key in own.values())
-    return [{name: key for name, key in own.items() if owners[key] > 1} for own in keys]
-
-
-def _beginning(array: NDArray[Any]) -> tuple[int, bytes]:
-    """A sample of a weight that differs for most weights, so that not all bytes are read."""
-    return array.nbytes, bytes(bytes_of(array)[:64])
-
-
 def _optimize(converted: CpuModel, folder: Path) -> tuple[ir.Model, dict[str, tuple[int, ...]]]:
     """onnxruntime's graph optimisations that do not depend on the machine (level EXTENDED): the graph, and the debug
     handles behind each of its nodes.
@@ -246,7 +227,8 @@ def _optimize(converted: CpuModel, folder: Path) -> tuple[ir.Model, dict[str, tu
     for value in converted.model.graph.initializers.values():
         if value.const_value is not None and value.const_value.nbytes > INLINE_BYTES:
             lay_beside(value)
-    arrays = taken_out(converted.model.graph)
+    tensors = taken_out(converted.model.graph)
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
     options.add_external_initializers(list(arrays), values)
     try:
@@ -257,23 +239,33 @@ def _optimize(converted: CpuModel, folder: Path) -> tuple[ir.Model, dict[str, tu
         raise PreprocessError(f"onnxruntime {onnxruntime.__version__} refuses the converted graph: {error}") from error
     model = ir.load(folder / "graph.onnx")
     handles = name_nodes(model, converted.model, converted.debug_handles)
-    _find_weights(model)
+    _find_weights(model, tensors)
     return model, handles
 
 
-def _find_weights(model: ir.Model) -> None:
-    """Lay the weights beside the graph that onnxruntime wrote into a file, whose content is read; and int8 weights that
-    are small enough for the graph: loading looks at their values."""
+def _find_weights(model: ir.Model, before: Mapping[str, ir.TensorProtocol]) -> None:
+    """Lay the weights beside the graph that onnxruntime wrote into a file, whose content is read unless it is as
+    `before`; and int8 weights that are small enough for the graph: loading looks at their values."""
     for graph in model.graphs():
-        for value in graph.initializers.values():
+        for name, value in graph.initializers.items():
             tensor = value.const_value
             if isinstance(tensor, ir.ExternalTensor):
-                lay_beside(value, np.array(tensor.numpy()))
+                lay_beside(value, _unless_same(tensor, before.get(name)))
                 tensor.release()
     bring_out_of_bodies(model)
     for value in model.graph.initializers.values():
         if value.dtype == ir.DataType.INT8 and content_of(value).ndim > 1:
             lay_beside(value)
+
+
+def _unless_same(written: ir.ExternalTensor, before: ir.TensorProtocol | None) -> ir.TensorProtocol:
+    """What onnxruntime has written, without its file; `before` if that has the same bytes."""
+    array = written.numpy()
+    if before is not None and before.dtype == written.dtype and before.nbytes == written.nbytes:
+        same = np.array_equal(np.asarray(bytes_of(array)), np.asarray(content_bytes(before)))
+        if same and before.shape == written.shape:
+            return before
+    return ir.Tensor(np.array(array), name=written.name)
 
 
 def _shape(weight: ExternalWeight) -> tuple[int, ...]:

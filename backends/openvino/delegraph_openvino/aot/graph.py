@@ -70,6 +70,11 @@ class OpenVinoGraph(GraphBuilder):
             return super().weight(name, array)
         return self.cast(super().weight(name, array.astype(ml_dtypes.bfloat16)), torch.float32)
 
+    def transposed_parameter(self, argument: Node) -> ir.Value | None:
+        """An initialiser for the transpose of a known weight, as `weight` stores it."""
+        content = self.parameter(argument)
+        return None if content is None else self.weight(argument.name, content.T)
+
     def product_with_transposed(self, x: ir.Value, y: ir.Value, rank: int) -> ir.Value:
         """`x @ y.mT` as one operation."""
         return self.op("MatMul", x, y, domain=DOMAIN)

@@ -9,7 +9,7 @@ constants.computed(mask)   whatever is computed from constants alone, as a tenso
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ class Constants:
 
     tensors: Mapping[Node, torch.Tensor] = field(default_factory=dict)
     _arrays: dict[Node, NDArray[Any] | None] = field(default_factory=dict)
+    _made_anew: dict[Node, Callable[[], NDArray[Any]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, program: ExportedProgram | ResolvedSignature) -> Constants:
@@ -51,13 +52,20 @@ class Constants:
             return np.array(argument)
         if not isinstance(argument, Node):
             return None
+        if argument in self._made_anew:
+            return self._made_anew[argument]()
         if argument not in self._arrays:
             self._arrays[argument] = self._made(argument)
         return self._arrays[argument]
 
-    def hold(self, node: Node, array: NDArray[Any] | None) -> None:
-        """Let `node`, a body's placeholder, have this content (None: none that is known)."""
-        self._arrays[node] = array
+    def hold(self, node: Node, array: NDArray[Any] | Callable[[], NDArray[Any]] | None) -> None:
+        """Let `node`, a body's placeholder, have this content (None: none that is known). A function makes it each time
+        it is asked for: a large one need not stay in memory."""
+        if callable(array):
+            self._made_anew[node] = array
+        else:
+            self._made_anew.pop(node, None)
+            self._arrays[node] = array
 
     def number(self, argument: object) -> complex | None:
         """`argument` if it is a number; the content of a node of one element, if it is known. For a number that the
@@ -79,7 +87,7 @@ class Constants:
     def _constant(self, placeholder: Node) -> torch.Tensor | None:
         if placeholder in self.tensors:
             return self.tensors[placeholder].detach()
-        array = self._arrays.get(placeholder)
+        array = self.array(placeholder) if placeholder in self._made_anew else self._arrays.get(placeholder)
         if array is None or array.dtype.isbuiltin != 1:  # torch takes none of ml_dtypes' from NumPy
             return None
         return torch.from_numpy(array.copy())

@@ -10,16 +10,17 @@ import torch
 
 from delegraph.aot.graph.stored_tensor import external_data
 from delegraph.interfaces.lowering import NamedDataStoreOutput
+from delegraph.program.buffers import are_equal, byte_view
 from delegraph.program.files.content_pool import ContentPool
 from delegraph.program.flat_tensor import ExternalData, TensorLayout
-from delegraph.program.schema import NamedData, ScalarType
+from delegraph.program.schema import Buffer, NamedData, ScalarType
 
 __all__ = ["NamedDataStore"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    content: bytes
+    content: Buffer
     alignment: int
     tag: str | None
     layout: TensorLayout | None
@@ -35,31 +36,33 @@ class NamedDataStore:
     def add_named_data(
         self,
         key: str,
-        data: bytes | memoryview | torch.Tensor,
+        data: Buffer | torch.Tensor,
         alignment: int = 1,
         external_tag: str | None = None,
         tensor_layout: TensorLayout | None = None,
     ) -> None:
         """Store `data` under `key`, aligned to `alignment` bytes, in the `.pte` or in the `.ptd` of `external_tag`.
 
+        A tensor and a read-only view are kept and not copied: do not change what is behind them.
+
         In a `.ptd` a tensor has its layout beside it, which loading checks: give a weight there the name that it has in
         the model, and it is the same entry for kernels and for all backends. Adding the same bytes under the same key
         again is allowed; other bytes, another layout or another file raise ValueError.
         """
+        content: Buffer
         if isinstance(data, torch.Tensor):
             stored = external_data(data)
-            content, tensor_layout = bytes(stored.data), stored.tensor_layout
+            content, tensor_layout = byte_view(stored.data), stored.tensor_layout
         else:
-            content = bytes(data)
+            content = data if memoryview(data).readonly else bytes(data)
         old = self._entries.get(key)
         if old is None:
-            content = bytes(self._pool.buffers[self._pool.add(content)])  # no copy: what it holds are bytes
+            content = self._pool.buffers[self._pool.add(content)]
             self._entries[key] = _Entry(content, alignment, external_tag, tensor_layout)
             return
-        if old.content != content:
-            raise ValueError(
-                f"named data {key!r}: {len(content)} bytes differ from the {len(old.content)} stored before"
-            )
+        if not are_equal(old.content, content):
+            size, before = (memoryview(each).nbytes for each in (content, old.content))
+            raise ValueError(f"named data {key!r}: {size} bytes differ from the {before} stored before")
         if old.tag != external_tag:
             raise ValueError(f"named data {key!r} is tagged {old.tag!r}, now {external_tag!r}")
         if None not in (old.layout, tensor_layout) and old.layout != tensor_layout:
@@ -70,10 +73,10 @@ class NamedDataStore:
     def merge(self, output: NamedDataStoreOutput) -> None:
         """Take over everything in `output`."""
         for key, named in output.pte_data.items():
-            self.add_named_data(key, bytes(named.data), named.alignment)
+            self.add_named_data(key, named.data, named.alignment)
         for tag, entries in output.external_data.items():
             for key, entry in entries.items():
-                self.add_named_data(key, bytes(entry.data), entry.alignment, tag, _layout(entry.tensor_layout))
+                self.add_named_data(key, entry.data, entry.alignment, tag, _layout(entry.tensor_layout))
 
     def get_named_data_store_output(self) -> NamedDataStoreOutput:
         """The stored data, by destination."""

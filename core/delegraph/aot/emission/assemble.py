@@ -30,6 +30,7 @@ from delegraph.aot.graph.stored_tensor import external_data
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.program.alternatives import AlternativeOf
+from delegraph.program.buffers import are_equal
 from delegraph.program.contract import CONTRACT_KEY, write_contracts
 from delegraph.program.files.costs import costs_of
 from delegraph.program.files.serialize import program_pieces
@@ -205,13 +206,17 @@ def _tensor_data(
     for tag, blobs in named.external_data.items():
         entries = files.setdefault(tag, {})
         for key, blob in blobs.items():
-            if key in entries and (entries[key].data, entries[key].tensor_layout) != (blob.data, blob.tensor_layout):
+            if key in entries and not _is_same(entries[key], blob):
                 raise LoweringError(
                     f"{tag}.ptd would have two entries {key!r}: a weight of the model and other data of a backend; a"
                     " backend stores a weight under its name as it is, and what it makes of it under a key of its own"
                 )
             entries[key] = blob
     return {tag: FlatTensor(MappingProxyType(entries), name=tag) for tag, entries in files.items()}
+
+
+def _is_same(entry: ExternalData, other: ExternalData) -> bool:
+    return entry.tensor_layout == other.tensor_layout and are_equal(entry.data, other.data)
 
 
 def _with_origin(program: Program, files: Mapping[str, FlatTensor]) -> tuple[Program, dict[str, FlatTensor]]:

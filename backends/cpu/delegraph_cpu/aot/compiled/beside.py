@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import onnx_ir as ir
-from numpy.typing import NDArray
 
-from delegraph_cpu.blob import BACKEND_ID, bytes_of
-from delegraph_onnx.ir_values import content_of
+from delegraph_cpu.blob import BACKEND_ID
 
 __all__ = ["bring_out_of_bodies", "key_of", "lay_beside", "lies_beside", "reference", "taken_out"]
 
@@ -19,10 +17,10 @@ _BESIDE: Final = "beside"
 """The key in a value's metadata, which no file has."""
 
 
-def lay_beside(value: ir.Value, array: NDArray[Any] | None = None) -> None:
-    """Let an initialiser lie beside the graph, with `array` as its content if there is one."""
-    if array is not None:
-        value.const_value = ir.Tensor(array, name=value.name)
+def lay_beside(value: ir.Value, content: ir.TensorProtocol | None = None) -> None:
+    """Let an initialiser lie beside the graph, with `content` if there is one."""
+    if content is not None:
+        value.const_value = content
     value.meta[_BESIDE] = True
 
 
@@ -36,13 +34,14 @@ def reference(name: str, dtype: ir.DataType, shape: Sequence[int], nbytes: int) 
     return ir.ExternalTensor("weights", 0, nbytes, dtype, shape=ir.Shape(shape), name=name)
 
 
-def taken_out(graph: ir.Graph) -> dict[str, NDArray[Any]]:
+def taken_out(graph: ir.Graph) -> dict[str, ir.TensorProtocol]:
     """The contents of the initialisers beside `graph`, which only refers to them then."""
-    taken = {name: content_of(value) for name, value in graph.initializers.items() if lies_beside(value)}
-    for name, array in taken.items():
-        value = graph.initializers[name]
-        assert value.dtype is not None
-        value.const_value = reference(name, value.dtype, array.shape, array.nbytes)
+    taken = dict[str, ir.TensorProtocol]()
+    for name, value in graph.initializers.items():
+        tensor = value.const_value
+        if tensor is not None and lies_beside(value):
+            taken[name] = tensor
+            value.const_value = reference(name, tensor.dtype, tensor.shape.numpy(), tensor.nbytes)
     return taken
 
 
@@ -69,7 +68,7 @@ def _defined(graph: ir.Graph) -> Iterator[str | None]:
     yield from (value.name for node in graph for value in node.outputs)
 
 
-def key_of(array: NDArray[Any]) -> str:
+def key_of(content: memoryview) -> str:
     """The key of a weight's bytes in the named data: by content, since optimisation may change a weight and keep its
     name; the shape does not matter."""
-    return f"{BACKEND_ID}/{hashlib.sha256(bytes_of(array)).hexdigest()}"
+    return f"{BACKEND_ID}/{hashlib.sha256(content).hexdigest()}"

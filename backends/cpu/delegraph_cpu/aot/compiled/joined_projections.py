@@ -10,9 +10,8 @@ decoder.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Final
 
 import numpy as np
@@ -21,8 +20,10 @@ import onnx_ir as ir
 from delegraph_cpu.aot.compiled.beside import key_of
 from delegraph_cpu.aot.compiled.in_place import ATTENTION
 from delegraph_cpu.aot.convert import CpuModel
+from delegraph_cpu.blob import bytes_of
+from delegraph_onnx.deferred import Deferred
 from delegraph_onnx.graph_builder import initializer
-from delegraph_onnx.ir_values import content_of, producer_of, readers_of
+from delegraph_onnx.ir_values import producer_of, readers_of
 
 __all__ = ["with_joined_projections"]
 
@@ -68,22 +69,43 @@ def with_joined_projections(converted: Sequence[CpuModel]) -> list[CpuModel]:
     candidates = [_joinable(model) for model in converted]
     if not any(candidates):
         return list(converted)
-    key = cache(lambda weight: key_of(content_of(weight)))
+    key = _keys()
     weights = [weight for projections in candidates for each in projections.values() for weight in each.weights()]
-    sizes = {content_of(weight).nbytes for weight in weights}  # others cannot be equal: most need no key
+    sizes = {_constant(weight).nbytes for weight in weights}  # others cannot be equal: most need no key
     uses = Counter[str]()
     for model in converted:
         for value in model.model.graph.initializers.values():
-            if content_of(value).ndim > 1 and content_of(value).nbytes in sizes:
+            if len(_constant(value).shape) > 1 and _constant(value).nbytes in sizes:
                 uses[key(value)] += len(readers_of(value))
     # weights that are unpacked at load are in the file as codes
-    uses.update(key_of(codes.packed) for model in converted for codes in model.codes.values())
+    uses.update(key_of(bytes_of(codes.packed)) for model in converted for codes in model.codes.values())
     joined = Counter(map(key, weights))
     chosen = [
         {node: each for node, each in model.items() if all(joined[key(w)] == uses[key(w)] for w in each.weights())}
         for model in candidates
     ]
     return [_with(projections, model) for projections, model in zip(chosen, converted, strict=True)]
+
+
+def _keys() -> Callable[[ir.Value], str]:
+    """Constant -> the key of its bytes, as the model has them; those of one tensor are read once."""
+    known = dict[Hashable, str]()
+
+    def key(value: ir.Value) -> str:
+        tensor = _constant(value)
+        identity = tensor.identity if isinstance(tensor, Deferred) else None
+        place = id(tensor) if identity is None else identity
+        if place not in known:
+            array = tensor.read() if isinstance(tensor, Deferred) else tensor.numpy()
+            known[place] = key_of(bytes_of(np.ascontiguousarray(array)))
+        return known[place]
+
+    return key
+
+
+def _constant(value: ir.Value) -> ir.TensorProtocol:
+    assert value.const_value is not None
+    return value.const_value
 
 
 # ---- which are alike ----------------------------------------------------------------------------------------------
@@ -138,11 +160,11 @@ def _alike(three: Sequence[ir.Value], features: Sequence[int], dim: int, codes: 
 
 def _divide(three: Sequence[ir.Value], features: Sequence[int], dim: int, codes: Container[str]) -> bool:
     """Whether each of these constants has as many elements for a feature, and none is for all of them."""
-    arrays = [content_of(value) for value in three]
-    if any(array.ndim == 0 for array in arrays) or any(value.name in codes for value in three):
+    constants = [(_constant(value).dtype, _constant(value).shape.numpy()) for value in three]
+    if not all(shape for _, shape in constants) or any(value.name in codes for value in three):
         return False
-    elsewhere = {(array.dtype, array.ndim, np.delete(array.shape, dim).tobytes()) for array in arrays}
-    shares = {divmod(array.shape[dim], count) for array, count in zip(arrays, features, strict=True)}
+    elsewhere = {(dtype, len(shape), np.delete(shape, dim).tobytes()) for dtype, shape in constants}
+    shares = {divmod(shape[dim], count) for (_, shape), count in zip(constants, features, strict=True)}
     return len(elsewhere) == 1 and len(shares) == 1 and shares.pop()[1] == 0
 
 
@@ -181,8 +203,8 @@ def _added(joined: Joined, attention: ir.Node) -> ir.Value:
     assert isinstance(graph, ir.Graph)
     if not joined.inputs:
         if joined.name not in graph.initializers:
-            array = np.concatenate([content_of(value) for value in joined.three], joined.dim)
-            graph.initializers[joined.name] = initializer(joined.name, array)
+            content = Deferred.joined(joined.name, list(map(_constant, joined.three)), joined.dim)
+            graph.initializers[joined.name] = initializer(joined.name, content)
         return graph.initializers[joined.name]
     like = producer_of(joined.three[0])
     inputs = [_added(source, attention) if isinstance(source, Joined) else source for source in joined.inputs]

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
 from delegraph_cpu.aot.compiled.beside import lay_beside, lies_beside
+from delegraph_onnx.deferred import Deferred
 from delegraph_onnx.dtypes import HALVES
 from delegraph_onnx.graph_builder import initializer
 from delegraph_onnx.ir_values import content_of, put_in_place
@@ -41,7 +42,7 @@ def store_halves(graph: ir.Graph) -> None:
     """Store weights beside `graph` in a half that holds them exactly. onnxruntime widens them once, at load."""
     casts = []
     for name, value in list(graph.initializers.items()):
-        half = _as_half(content_of(value)) if lies_beside(value) else None
+        half = _as_half(value, f"{name}.half") if lies_beside(value) else None
         if half is not None:
             del graph.initializers[name]
             stored = graph.initializers[f"{name}.half"] = initializer(f"{name}.half", half)
@@ -54,16 +55,37 @@ def store_halves(graph: ir.Graph) -> None:
         graph.insert_before(graph[0], casts)
 
 
-def _as_half(array: NDArray[Any]) -> NDArray[Any] | None:
-    """`array` as bfloat16 or float16 if that loses nothing and it is float32, otherwise None."""
-    if array.dtype != np.float32:
+def _as_half(value: ir.Value, name: str) -> Deferred | NDArray[Any] | None:
+    """The content of an initialiser as bfloat16 or float16 if that loses nothing and it is float32, otherwise None."""
+    tensor = value.const_value
+    if value.dtype != ir.DataType.FLOAT or tensor is None:
         return None
-    # bfloat16 is the upper half of float32
-    if not (array.view(np.uint32) & 0xFFFF).any():
-        return array.astype(ml_dtypes.bfloat16)
+    array = tensor.read() if isinstance(tensor, Deferred) else tensor.numpy()
+    half = next((dtype for dtype in _HALVES if _holds(dtype, array)), None)
+    if half is None:
+        return None
+    return tensor.narrowed(name, half) if isinstance(tensor, Deferred) else array.astype(half)
+
+
+_HALVES: Final = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
+_AT_ONCE: Final = 1 << 18
+"""Elements that are looked at together: what is made to compare them stays small."""
+
+
+def _holds(half: np.dtype[Any], array: NDArray[Any]) -> bool:
+    """Whether every number of `array` is one of `half`."""
+    if array.dtype == half:
+        return True
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.T.reshape(-1)  # in either order
+    return all(_all_hold(half, flat[start : start + _AT_ONCE]) for start in range(0, flat.size, _AT_ONCE))
+
+
+def _all_hold(half: np.dtype[Any], numbers: NDArray[Any]) -> bool:
+    wide = numbers.astype(np.float32, copy=False)
+    if half == ml_dtypes.bfloat16:  # the upper half of float32
+        return not (wide.view(np.uint32) & 0xFFFF).any()
     with np.errstate(over="ignore"):
-        half = array.astype(np.float16)
-    return half if np.array_equal(half, array) else None
+        return np.array_equal(wide.astype(half), wide)
 
 
 # ---- kernels of 8 bits --------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from delegraph_cpu.aot.convert import CpuModel
 from delegraph_cpu.aot.graph import CONTRIB
 from delegraph_cpu.aot.quantized.packed_weights import higher, pairs
 from delegraph_cpu.blob import bytes_of
+from delegraph_onnx.deferred import Deferred
 from delegraph_onnx.graph_builder import initializer
 from delegraph_onnx.ir_values import content_of, producer_of, put_in_place, readers_of
 
@@ -44,7 +45,7 @@ def read_tied_tables(converted: CpuModel) -> CpuModel:
     graph = converted.model.graph
     tables = [value for value in graph.initializers.values() if _is_looked_up(value)]
     for weight in list(graph.initializers.values()) if tables else ():
-        table = next((value for value in tables if _is_transposed(content_of(value), content_of(weight))), None)
+        table = next((value for value in tables if _is_transposed(value.const_value, weight.const_value)), None)
         products = readers_of(weight)
         if table is None or not all(node.op_type in _READ and node.inputs[1] is weight for node in products):
             continue
@@ -58,12 +59,17 @@ def _is_looked_up(value: ir.Value) -> bool:
     return any(node.op_type == "Gather" and node.inputs[0] is value for node in readers_of(value))
 
 
-def _is_transposed(table: NDArray[Any], weight: NDArray[Any]) -> bool:
-    """Whether `weight` is the transposed `table`: mostly they share memory."""
-    if table.ndim != 2 or weight.shape != table.shape[::-1] or weight.dtype != table.dtype:
+def _is_transposed(table: ir.TensorProtocol | None, weight: ir.TensorProtocol | None) -> bool:
+    """Whether `weight` is the transposed `table`: mostly they are made of one tensor."""
+    if table is None or weight is None or weight.dtype != table.dtype:
         return False
-    same_memory = weight.ctypes.data == table.ctypes.data and weight.strides == table.strides[::-1]
-    return same_memory or np.array_equal(weight.T, table)
+    shape = table.shape.numpy()
+    if len(shape) != 2 or weight.shape.numpy() != shape[::-1]:
+        return False
+    if isinstance(table, Deferred) and isinstance(weight, Deferred) and weight.stored == table.stored:
+        known = table.identity is not None and weight.identity == ("transposed", table.identity)
+        return known or np.array_equal(weight.read().T, table.read())
+    return np.array_equal(weight.numpy().T, table.numpy())
 
 
 def _read_table(product: ir.Node, table: ir.Value) -> None:
@@ -122,7 +128,7 @@ def read_tied_codes(converted: CpuModel) -> CpuModel:
 def _casts_of_rows(table: ir.Value) -> list[ir.Node]:
     """The casts to float32 of rows of `table`, if it is of int8 and read in no other way; otherwise none."""
     lookups = readers_of(table)
-    if table.dtype != ir.DataType.INT8 or content_of(table).ndim != 2 or table.is_graph_output():
+    if table.dtype != ir.DataType.INT8 or len(table.shape or ()) != 2 or table.is_graph_output():
         return []
     rows = [node.attributes.get_int("axis", 0) == 0 and node.inputs[0] is table for node in lookups]
     if not all(rows) or any(node.op_type != "Gather" for node in lookups):
@@ -143,7 +149,7 @@ def _parts(table: NDArray[np.int8], codes: Sequence[NDArray[Any]]) -> list[_Part
 
 def _are_same(of_rows: NDArray[np.uint8], codes: NDArray[Any]) -> bool:
     """Whether the bytes, and their number in each row, are the same: the blob stores equal bytes once."""
-    return codes.shape[0] == len(of_rows) and codes.size == of_rows.size and bytes_of(codes) == bytes_of(of_rows)
+    return codes.shape[0] == len(of_rows) and np.array_equal(np.asarray(bytes_of(codes)), np.asarray(bytes_of(of_rows)))
 
 
 def _look_up(graph: ir.Graph, table: ir.Value, cast: ir.Node, parts: Sequence[_Part]) -> None:

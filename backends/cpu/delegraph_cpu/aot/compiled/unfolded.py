@@ -1,17 +1,19 @@
-"""Constants of bytes that a graph widens -> inputs while it is optimised, and constants again afterwards.
+"""Constants that an optimiser is not to see -> inputs while a graph is optimised, and constants again afterwards.
+
+Bytes that the graph widens:
 
     w uint8 ── Cast ── Mul(scales) ── MatMul        onnxruntime would fold that, and the file hold four bytes a weight
 
-It does fold it when a session is made, so that a run costs the same.
+It does fold it when a session is made, so that a run costs the same. And large matrices of products, of which it reads
+the shape alone: it would copy each of them twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from delegraph_onnx.ir_values import made_input, readers_of
 
@@ -23,17 +25,41 @@ _WIDENING: Final = frozenset({"Cast", "BitwiseAnd", "BitShift", "Where"})
 _MOVES: Final = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten"})
 
 
-def held_back(model: ir.Model, least_bytes: int) -> dict[str, NDArray[Any]]:
-    """Turn constants of `model` that are larger than `least_bytes` and widened, or both moved and looked up, into
-    inputs. Returns their contents."""
+def held_back(model: ir.Model, least_bytes: int) -> dict[str, ir.TensorProtocol]:
+    """Turn constants of `model` into inputs: those larger than `least_bytes` that are widened, or both moved and looked
+    up, and those from `OPAQUE_BYTES` on that no optimisation looks at. Returns their contents."""
     graph, contents = model.graph, {}
     for name, value in list(graph.initializers.items()):
         tensor = value.const_value
         assert tensor is not None
-        if tensor.dtype in _NARROW and tensor.nbytes > least_bytes and (_is_widened(value) or _is_looked_up(value)):
-            contents[name] = tensor.numpy()
+        narrow = tensor.dtype in _NARROW and (_is_widened(value) or _is_looked_up(value))
+        if tensor.nbytes > least_bytes and (narrow or _is_opaque(value, tensor)):
+            contents[name] = tensor
             made_input(graph, value)
     return contents
+
+
+OPAQUE_BYTES: Final = 4096
+"""From this size on a constant that no optimisation looks at is left out."""
+
+_OPAQUE: Final = frozenset({("MatMul", 1), ("FusedMatMul", 1), ("Gemm", 1), ("Gather", 0), ("MatMulNBits", 1)})
+"""Operators and their inputs whose values no optimisation reads, only their shapes."""
+
+
+def _is_opaque(value: ir.Value, tensor: ir.TensorProtocol) -> bool:
+    """Whether the optimised graph is the same without the content: then no optimiser need hold it. A product of
+    constants is folded."""
+    return tensor.nbytes >= OPAQUE_BYTES and all(
+        (use.node.op_type, use.idx) in _OPAQUE and not _is_known(use.node.inputs[1 - use.idx]) for use in value.uses()
+    )
+
+
+def _is_known(value: ir.Value | None) -> bool:
+    """Whether `value` is computed from constants alone."""
+    if value is None or value.const_value is not None:
+        return True
+    producer = value.producer()
+    return producer is not None and all(map(_is_known, producer.inputs))
 
 
 def _is_widened(value: ir.Value) -> bool:
