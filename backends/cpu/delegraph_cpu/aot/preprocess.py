@@ -259,7 +259,7 @@ def _find_weights(model: ir.Model, before: Mapping[str, ir.TensorProtocol]) -> N
 
 
 def _unless_same(written: ir.ExternalTensor, before: ir.TensorProtocol | None) -> ir.TensorProtocol:
-    """What onnxruntime has written, without its file; `before` if that has the same bytes."""
+    """The tensor that onnxruntime has written, without its file; `before` if that has the same bytes."""
     array = written.numpy()
     if before is not None and before.dtype == written.dtype and before.nbytes == written.nbytes:
         same = np.array_equal(np.asarray(bytes_of(array)), np.asarray(content_bytes(before)))
