@@ -73,7 +73,9 @@ class _Layouts(Interpreter):
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
         if any(user.target is torch.ops.aten.as_strided.default for user in n.users):
-            assert result.stride() == n.meta["val"].stride()
+            # By their hints: to compare them would fix the program's sizes to the example's.
+            told = [step.node.hint if isinstance(step, torch.SymInt) else step for step in n.meta["val"].stride()]
+            assert list(result.stride()) == told
         return result
 
 
