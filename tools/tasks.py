@@ -143,7 +143,7 @@ def test_kernels() -> None:
 
 @task(When.NIGHT)
 def test_torch() -> None:
-    """what lowering does, on the oldest torch that is admitted and the newest, or TORCHES=version"""
+    """what lowering does, on a newer torch than every other task: TORCHES='version …'"""
     for version in setting("TORCHES").split():
         pytest("-m", f"models or {short()}", *ON_EACH_TORCH, beside=with_torch(version))
 

@@ -114,7 +114,8 @@ def test_the_oldest_torch_that_is_admitted_is_the_oldest_that_tests_run_on() -> 
     projects = map(project, DISTRIBUTIONS)
     groups = [group for p in projects for group in (p["dependencies"], *p.get("optional-dependencies", {}).values())]
     admitted = {line for group in groups for line in group if re.match(r"torch\b", line)}
-    oldest = min(map(Version, DEFAULTS["TORCHES"].split()))
+    oldest = Version(DEFAULTS["TORCH"].removeprefix("torch=="))
+    assert oldest < min(map(Version, DEFAULTS["TORCHES"].split()))
     assert admitted == {f"torch>={oldest.major}.{oldest.minor}"}
 
 

@@ -24,7 +24,7 @@ def calls_before(node: Node) -> Caller:
         with node.graph.inserting_before(node):
             new = node.graph.call_function(target, args)
         values = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in args]
-        with enable_python_dispatcher():  # a composite in C++ would fix symbolic sizes to their example in torch 2.12
+        with enable_python_dispatcher():  # a composite in C++ may fix symbolic sizes to their example
             new.meta = {**node.meta, "val": target(*values)}
         return new
 
