@@ -278,3 +278,36 @@ def test_a_table_that_the_head_reads_too_is_stored_once(recipe: str) -> None:
     assert len(bytes(lowered)) < 1.5 * 1024 * 128
     wanted, given = model(tokens).detach().numpy(), load(lowered)(tokens.numpy())
     assert 10 * np.log10((wanted**2).sum() / ((wanted - given) ** 2).sum()) > 30
+
+
+STEPS = {
+    "negative": lambda x: -x,
+    "scale": lambda x: x * 0.5,
+    "quotient": lambda x: x / 2,
+    "sum": lambda x: x + 0.25,
+    "difference": lambda x: 0.25 - x,
+    "scale by channel": lambda x: x * torch.tensor([0.5, 0.75, 1.0, 0.25]),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("times", [2, 3])
+def test_steps_between_roundings_are_not_lost(name: str, times: int) -> None:
+    class Steps(torch.nn.Module):
+        """Steps with a rounding behind each, all of one range."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(times):
+                x = _rounded(STEPS[name](_rounded(x)))
+            return x
+
+    x = (torch.arange(-16, 16).reshape(8, 4) / 8).to(torch.float32)
+    lowered = delegraph.lower(Steps(), (x,), backends=["openvino"])
+    assert lowered.report.methods["forward"].delegates
+    np.testing.assert_allclose(load(lowered)(x.numpy()), Steps()(x).numpy(), atol=1e-6)
+
+
+def _rounded(x: torch.Tensor) -> torch.Tensor:
+    arguments = (1 / 64, 0, -128, 127, torch.int8)
+    codes = torch.ops.quantized_decomposed.quantize_per_tensor.default(x, *arguments)
+    return torch.ops.quantized_decomposed.dequantize_per_tensor.default(codes, *arguments)

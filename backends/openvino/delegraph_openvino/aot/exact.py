@@ -5,6 +5,7 @@
     a / b, of int32         quotients of float32, and of their remainders
     a > b, of float32       b < a                           NaN > 0.5 is true there
     exp(x), relu(x)         select(isnan(x), x, exp(x))     exp(NaN) is infinite, relu(NaN) 0
+    round(round(x) * c)     round(max(round(x) * c, lowest))    of such steps in a row it loses one
     abs(concat(a, b))       of it with one dim more         it is concat(abs(a), abs(b)), for other readers too
 
 Tried on OpenVINO 2026.4. Sums, products, Max, CumSum, TopK, bits and moves of elements are exact on int32. Integers
@@ -45,6 +46,8 @@ def make_exact(model: openvino.Model, behind_layers: bool) -> None:
         kind = operation.get_type_name()
         if kind in _SCALES:
             _give_dims(operation)
+        if kind == "FakeQuantize":
+            _keep_apart(operation)
         if kind not in _ROWS or (
             kind in _COMPUTED_WITH_A_LAYER and not behind_layers and _is_behind_a_layer(operation)
         ):
@@ -85,6 +88,21 @@ def _give_dims(operation: Node) -> None:
         if rank < more:
             axes = opset.constant(np.arange(more - rank))
             operation.input(index).replace_source_output(_made("unsqueeze", value, axes))
+
+
+def _keep_apart(rounding: Node) -> None:
+    """Keep a step between two roundings where it is: OpenVINO moves scales and sums with constants into the rounding in
+    front of them, and of two in a row, the ranges being the same, it loses one.
+
+        x -> FakeQuantize -> * 0.5 -> FakeQuantize -> * 0.5          gives 0.5 x
+        x -> FakeQuantize -> * 0.5 -> Maximum(lowest) -> FakeQuantize -> * 0.5
+    """
+    value = rounding.input_value(0)
+    operands = value.get_node().input_values() if value.get_node().get_type_name() in _STEPS else []
+    rounded = [operand for operand in operands if operand.get_node().get_type_name() == "FakeQuantize"]
+    if len(rounded) == 1 and all(map(_is_constant, (operand for operand in operands if operand not in rounded))):
+        lowest = _constant(np.finfo(np.float32).min, value)
+        rounding.input(0).replace_source_output(_made("maximum", value, lowest))
 
 
 # ---- integers -----------------------------------------------------------------------------------------------------
@@ -413,6 +431,9 @@ _LAYERS: Final = frozenset((*_CONVOLUTIONS, "MatMul", "FakeQuantize"))
 _BETWEEN: Final = _MOVES | _COMPUTED_WITH_A_LAYER | {"Add", "Subtract", "BatchNormInference", "Concat"}
 
 _SCALES: Final = frozenset(("Add", "Subtract", "Multiply", "Divide"))
+
+_STEPS: Final = frozenset(("Add", "Divide", "Multiply", "Negative", "Subtract"))
+"""Operations that OpenVINO moves into a FakeQuantize in front of them, if their other operand is a constant."""
 
 _ROWS: Final[dict[str, Row]] = {
     "Abs": _absolute,
