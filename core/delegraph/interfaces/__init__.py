@@ -30,6 +30,9 @@ otherwise, and have more where they have defaults.
     delegate_checks.py   what the runtime half of every backend asks of blobs and calls
     submission.py        a delegate's run that goes on beside the host's
     device.py            memory of a device, and tensors in it
+    external_memory.py   tensors in memory that somebody else owns, as a device's allocator imports them
+    dlpack.py            capsules of DLPack, read and written
+    dma_buf.py           tensors in DMA-bufs
     stamp.py             who made a blob
     blob.py              a blob's bytes: a header, named sections and their digests
     former.py            what had these places before
@@ -78,6 +81,8 @@ if TYPE_CHECKING:
         split_arguments,
     )
     from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
+    from delegraph.interfaces.dma_buf import DmaBuf
+    from delegraph.interfaces.external_memory import ExternalTensor
     from delegraph.interfaces.forks import leave_at_fork
     from delegraph.interfaces.graph_pass import (
         ExportedProgramPassBase,
@@ -156,10 +161,12 @@ __all__ = [
     "DeviceTensor",
     "DialectRule",
     "DialectRuleFactory",
+    "DmaBuf",
     "Event",
     "EventTracer",
     "ExportedProgramPassBase",
     "ExportedProgramPassResult",
+    "ExternalTensor",
     "GraphPass",
     "Handle",
     "Kernel",
@@ -236,6 +243,8 @@ __getattr__, __dir__ = lazy_names(
             "split_arguments",
         ),
         "delegraph.interfaces.device": ("DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"),
+        "delegraph.interfaces.dma_buf": ("DmaBuf",),
+        "delegraph.interfaces.external_memory": ("ExternalTensor",),
         "delegraph.interfaces.forks": ("leave_at_fork",),
         "delegraph.interfaces.graph_pass": (
             "ExportedProgramPassBase",

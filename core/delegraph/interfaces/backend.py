@@ -292,6 +292,15 @@ class BackendInterface(ABC):
         two backends on one device are in one memory only if both give the same."""
         return None
 
+    def host_memory(self, nbytes: int) -> Buffer | NDArray[np.generic] | None:
+        """`nbytes` of the CPU's memory that the engine can address as well, so that it copies no argument that lies
+        there: pinned, `rpcmem`, a mapped DMA-buf. It begins at a multiple of 64 and lives until nobody refers to it.
+
+        A method that has a delegate of this backend, the first that offers some, takes its planned memory here. None:
+        from the platform.
+        """
+        return None
+
     def num_outputs(self, handle: Handle) -> int | None:
         """How many of a call's last arguments `execute` writes; None if the handle does not tell.
 

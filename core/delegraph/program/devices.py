@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from delegraph.program.schema import CompileSpec, DeviceType, NonConstBufferDevice, Tensor
+from delegraph.program.schema import CompileSpec, DeviceType, ExecutionPlan, NonConstBufferDevice, Tensor
 
 __all__ = [
     "CPU",
     "TARGET_DEVICE_COMPILE_SPEC_KEY",
     "Device",
+    "input_devices",
     "memory_devices",
     "tagged_device",
     "target_device",
@@ -75,6 +76,14 @@ def tensor_device(tensor: Tensor, memories: Mapping[int, Device]) -> Device:
     if tensor.allocation_info is not None:
         return memories.get(tensor.allocation_info.memory_id, CPU)
     return tagged_device(tensor) if tensor.data_buffer_idx == 0 else CPU
+
+
+def input_devices(plan: ExecutionPlan) -> dict[int, Device]:
+    """The devices of the inputs of `plan` that are not in the CPU's memory, by the value's index."""
+    memories = memory_devices(plan.non_const_buffer_device)
+    tensors = {index: plan.values[index] for index in plan.inputs}
+    devices = {i: tensor_device(value, memories) for i, value in tensors.items() if isinstance(value, Tensor)}
+    return {index: device for index, device in devices.items() if device != CPU}
 
 
 def tagged_device(tensor: Tensor) -> Device:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from delegraph.errors import DelegraphError, Internal, cause_of, restated
 from delegraph.interfaces.backend import BackendInitContext
 from delegraph.interfaces.compilation_cache import BackendCache, CompilationCache
 from delegraph.interfaces.kernel import Kernel
 from delegraph.interfaces.options import Options
+from delegraph.program.devices import input_devices
 from delegraph.program.kernel_calls import Need
 from delegraph.program.limits import Limits
 from delegraph.program.schema import ExecutionPlan
@@ -35,7 +37,7 @@ from delegraph.runtime.loaded_program import LoadedProgram
 from delegraph.runtime.resolution.alternatives import ChosenPlan, choose
 from delegraph.runtime.resolution.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.resolution.context import MethodContext
-from delegraph.runtime.resolution.delegates import Delegate, find_backends, load_delegates
+from delegraph.runtime.resolution.delegates import Backends, Delegate, find_backends, load_delegates
 from delegraph.runtime.shared_state import SharedState, buffers_of, delegates_buffers
 from delegraph.runtime.state import State, StateBuffer
 from delegraph.runtime.values.borrowing import Borrowing, Lent, Uses, find_lent
@@ -50,6 +52,9 @@ from delegraph.runtime.values.memory import (
 from delegraph.runtime.values.value_parser import TensorSources, parse_values
 from delegraph.runtime.values.values import Array, ValueTable
 from delegraph.runtime.values.writes import unplanned_inputs
+
+if TYPE_CHECKING:
+    from delegraph.runtime.calls.device_inputs import Place
 
 __all__ = ["Choices", "LoadedDelegates", "LoadedMethod", "load_plan"]
 
@@ -129,10 +134,14 @@ def load_plan(
     with _traced(choices.event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
         chosen = _chosen(program, plan) if like is None else like.chosen
         # Memory comes first: a file that asks for too much is refused before a backend does any work for it.
-        memory = _memory(program, plan, chosen.plan, choices)
-        delegates = _delegates(program, chosen.plan, choices, None if like is None else like.delegates)
+        if choices.memory_manager is None:
+            choices.limits.require_planned(chosen.plan)
+        backends = find_backends(chosen.plan, program.environment.backend_registry())
+        memory = _memory(program, plan, chosen.plan, choices, backends)
+        delegates = _delegates(program, chosen.plan, choices, backends, None if like is None else like.delegates)
+        places = _places(chosen.plan, memory, backends)
         try:
-            return _bound(program, chosen, choices, memory, delegates, like)
+            return _bound(program, chosen, choices, memory, delegates, places, like)
         except BaseException:
             delegates.destroy()
             raise
@@ -146,9 +155,11 @@ def _chosen(program: LoadedProgram, plan: ExecutionPlan) -> ChosenPlan:
     return choose(plan, alternatives, program.environment.backend_registry())
 
 
-def _memory(program: LoadedProgram, method: ExecutionPlan, plan: ExecutionPlan, choices: Choices) -> MemoryManager:
+def _memory(
+    program: LoadedProgram, method: ExecutionPlan, plan: ExecutionPlan, choices: Choices, backends: Backends
+) -> MemoryManager:
     """The memory of `plan`: the caller's is of `method`, as it is in the file, and knows of no alternatives in it."""
-    memory = choices.memory_manager or _new_memory(program, plan, choices)
+    memory = choices.memory_manager or _new_memory(program, plan, choices, backends)
     if choices.memory_manager is not None and plan is not method:
         further = plan.non_const_buffer_sizes[max(len(method.non_const_buffer_sizes), 1) :]
         choices.limits.require_planned(replace(plan, non_const_buffer_sizes=(0, *further)))
@@ -161,17 +172,19 @@ def _memory(program: LoadedProgram, method: ExecutionPlan, plan: ExecutionPlan, 
     return memory
 
 
-def _new_memory(program: LoadedProgram, plan: ExecutionPlan, choices: Choices) -> MemoryManager:
-    choices.limits.require_planned(plan)
-    environment, shared = program.environment, choices.shared_state
-    backends = find_backends(plan, environment.backend_registry()) if plan.non_const_buffer_device else {}
+def _new_memory(program: LoadedProgram, plan: ExecutionPlan, choices: Choices, backends: Backends) -> MemoryManager:
+    platform, shared = program.environment.platform, choices.shared_state
     own = callers_buffers(choices.memory, plan.non_const_buffer_sizes[1:], choices.shared_memory_id)
     own |= {} if shared is None else {shared.memory_id: shared.memory}
-    return MemoryManager(HierarchicalAllocator(planned_buffers(plan, environment.platform, backends, own)))
+    return MemoryManager(HierarchicalAllocator(planned_buffers(plan, platform, backends, own)))
 
 
 def _delegates(
-    program: LoadedProgram, plan: ExecutionPlan, choices: Choices, like: LoadedDelegates | None
+    program: LoadedProgram,
+    plan: ExecutionPlan,
+    choices: Choices,
+    backends: Backends,
+    like: LoadedDelegates | None,
 ) -> LoadedDelegates:
     """Those of `plan`, sharing with `like`, if that was loaded with the same options, what no run changes."""
     environment, tracer = program.environment, choices.event_tracer
@@ -206,6 +219,7 @@ def _delegates(
         plan,
         program.records.delegate_data,
         environment.backend_registry(),
+        backends,
         context_for,
         program.release,
         like.all if like is not None and alike else (),
@@ -216,12 +230,23 @@ def _delegates(
     return LoadedDelegates(delegates, options, tracer, buffers, states, in_flight, destroy, keys_read)
 
 
+def _places(plan: ExecutionPlan, memory: MemoryManager, backends: Backends) -> dict[int, Place]:
+    """The devices of the inputs that are on one, by the value's index."""
+    devices = input_devices(plan)
+    if not devices:
+        return {}
+    from delegraph.runtime.calls.device_inputs import input_places  # seldom needed: a part of every start otherwise
+
+    return input_places(plan, devices, memory.planned_memory, backends)
+
+
 def _bound(
     program: LoadedProgram,
     chosen: ChosenPlan,
     choices: Choices,
     memory: MemoryManager,
     loaded: LoadedDelegates,
+    places: Mapping[int, Place],
     like: LoadedMethod | None,
 ) -> LoadedMethod:
     """The values in `memory`, and the instructions bound to them and to the delegates."""
@@ -245,7 +270,7 @@ def _bound(
         kernels=kernels,
         delegates=loaded,
         schedule=schedule,
-        inputs=MethodInputs(plan, values, program.contracts.get(plan.name), lent.inputs, choices.borrowing),
+        inputs=MethodInputs(plan, values, program.contracts.get(plan.name), lent.inputs, choices.borrowing, places),
         outputs=Outputs(plan, values, lent.outputs),
         own_outputs=choices.borrowing.outputs == "copy",
         state=State(dict(sorted(buffers.items())), [alone]),

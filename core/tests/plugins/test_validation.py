@@ -222,6 +222,7 @@ def test_hooks_and_attributes_are_read_off_the_interfaces() -> None:
             "submit",
             "bind_submit",
             "device_allocator",
+            "host_memory",
             "num_outputs",
             "cancel",
             "engine_files",

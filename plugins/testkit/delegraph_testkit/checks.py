@@ -106,6 +106,7 @@ def _backend_checks(claims: Claims) -> Iterator[Check]:
     yield from _factory_checks(claims)
     yield Check(Level.LOADS, "loads_without_torch", "load_checks", torch_free=True)
     yield Check(Level.LOADS, "answers_whether_it_is_available", "load_checks", torch_free=True)
+    yield Check(Level.LOADS, "device_memory_keeps_what_it_is_given", "device_checks", torch_free=True)
     for name in (*_OF_A_RUN, *_OF_BLOBS):
         yield Check(Level.CONTRACT, name, "contract_checks", torch_free=True, programs=(*_CONTRACT, *claims.models))
     yield from _partition_checks(claims)

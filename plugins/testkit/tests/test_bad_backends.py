@@ -36,6 +36,33 @@ def _with_cache(key: str, code: str) -> tuple[str, str]:
     return "        try:\n            names, weights", f"{read}        try:\n            names, weights"
 
 
+def _with_memory(code: str) -> tuple[str, str]:
+    """calc's half that runs, with memory of a device, of which `code` are further methods."""
+    memory = (
+        "class Memory(DeviceAllocator):\n"
+        "    def allocate(self, nbytes):\n        return np.zeros(nbytes, np.uint8)\n\n"
+        "    def copy_host_to_device(self, memory, offset, source):\n"
+        "        memory[offset : offset + source.nbytes] = source\n\n"
+        "    def copy_device_to_host(self, target, memory, offset):\n"
+        "        target[:] = memory[offset : offset + target.nbytes]\n\n"
+        "    def pointer(self, memory):\n        return memory.ctypes.data\n\n"
+        f"{code}\n\nMEMORY = Memory()\n\n\n"
+    )
+    offers = "    def device_allocator(self, device):\n        return MEMORY if str(device) == 'cuda:0' else None\n\n"
+    imports = "import ctypes\n\nfrom delegraph.interfaces import DeviceAllocator\n\n"
+    return "class Calc(BackendInterface):\n", f"{imports}{memory}class Calc(BackendInterface):\n{offers}"
+
+
+COPIES_WITHIN = (
+    "    def copy_device_to_device(self, target, target_offset, source, source_offset, nbytes):\n"
+    "        target = target[target_offset : target_offset + nbytes]\n"
+    "        self.copy_device_to_host(target, source, source_offset)\n\n"
+)
+IMPORTS = (
+    "    def import_memory(self, source):\n"
+    "        return (np.frombuffer((ctypes.c_uint8 * source.nbytes).from_address(source.pointer), np.uint8))\n"
+)
+
 AT_RUN_TIME = [
     ("contract/outputs_are_written", (WRITES, "out = values[name]"), "it did not write its argument"),
     ("contract/outputs_are_written", (WRITES, f"if out is args[-1]: {WRITES}"), "it did not write its argument"),
@@ -221,6 +248,16 @@ AHEAD = [
         "loads/answers_whether_it_is_available",
         {"runtime": ("    def check(", "    def is_available(self):\n        return False\n\n    def check(")},
         "is not available and gives no reason",
+    ),
+    (
+        "loads/device_memory_keeps_what_it_is_given",
+        {"runtime": _with_memory(COPIES_WITHIN.replace("source, source_offset)", "source, 0)"))},
+        "cuda:0: copy_device_to_device gives something else",
+    ),
+    (
+        "loads/device_memory_keeps_what_it_is_given",
+        {"runtime": _with_memory(COPIES_WITHIN + IMPORTS.replace("return", "return np.copy") + "\n")},
+        "cuda:0: import_memory copies",
     ),
     ("partitions/nothing_but_tags_is_changed", strange('node.name += "_mine"'), "it changed the graph"),
     ("partitions/nothing_but_tags_is_changed", strange('node.meta["delegation_tag"] = "?"'), "InvalidPartition"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -22,16 +22,26 @@ from delegraph.runtime.values.device_memory import copy_across
 from delegraph.runtime.values.tensors import as_array
 from delegraph.runtime.values.values import Array, MovingTensor, ValueTable, byte_strides
 
+if TYPE_CHECKING:
+    from delegraph.runtime.calls.device_inputs import Place
+
 InputSetter: TypeAlias = Callable[[object], object]
 """Puts one argument where the method's instructions find it. Raises `InvalidType` or `InvalidArgument`."""
 
 
 def input_setter(
-    values: ValueTable, index: int, dims: Dims | None = None, *, views: Sequence[int] = (), changed: bool = False
+    values: ValueTable,
+    index: int,
+    dims: Dims | None = None,
+    *,
+    views: Sequence[int] = (),
+    changed: bool = False,
+    there: Place | None = None,
 ) -> InputSetter:
     """The setter of the input whose value is `index`; `dims` are its allowed sizes, None: up to those in the file.
 
-    `views` are other values that show it. `changed` says that the program writes into the caller's own array.
+    `views` are other values that show it. `changed` says that the program writes into the caller's own array. `there`
+    is the device that the input is on, where its memory is known.
 
     Raises `NotSupported` for inputs that are lists.
     """
@@ -41,6 +51,8 @@ def input_setter(
     check, tensor = tensor_check(record, dims), values.moving.get(index)
     if tensor is not None and tensor.moves and tensor.home is not None:
         return lambda value: _put_home(values, (index, *views), check(value))
+    if there is not None:
+        return _device_setter(values, index, there, check, changed)
     return _tensor_setter(values, index, check, changed)
 
 
@@ -113,6 +125,24 @@ def _tensor_setter(values: ValueTable, index: int, check: Callable[[object], Arr
         np.copyto(values.resize(values.slots[index], array.shape), array)
 
     return copy_resized
+
+
+def _device_setter(
+    values: ValueTable, index: int, there: Place, check: Callable[[object], Array], changed: bool
+) -> InputSetter:
+    moving = values.moving.get(index)
+    if moving is None or moving.home is not None:
+        return lambda value: copy_across(values.resize, there.bring(value, check), values.slots[index])
+    share = _shared_to_be_changed if changed else _shared_read_only
+
+    def set_there(value: object) -> None:
+        tensor = there.bring(value, check)
+        if not isinstance(tensor, DeviceTensor) or tensor.buffer.allocator is not there.allocator:
+            strides = byte_strides(tensor.shape, moving.dim_order, moving.dtype.itemsize)
+            tensor = there.copied(tensor, tuple(strides))
+        values.place(moving, share(tensor, moving))
+
+    return set_there
 
 
 def _put_home(values: ValueTable, group: Sequence[int], array: Array) -> None:
@@ -197,7 +227,7 @@ def _shared_read_only(array: Array, tensor: MovingTensor) -> Array:
 
 
 def _shared_to_be_changed(array: Array, tensor: MovingTensor) -> Array:
-    if not array.flags.writeable:
+    if array.buffer.read_only if isinstance(array, DeviceTensor) else not array.flags.writeable:
         raise InvalidArgument("the model changes this argument, and the array is read-only; pass array.copy()")
     return _shared_or_copied(array, tensor)
 

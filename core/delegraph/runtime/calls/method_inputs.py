@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from delegraph.errors import InvalidArgument, RuntimeFault, restated
 from delegraph.program.contract import Dims, MethodContract
@@ -15,11 +16,15 @@ from delegraph.runtime.values.borrowing import Borrowing, Group
 from delegraph.runtime.values.values import ValueTable
 from delegraph.runtime.values.writes import changed_inputs, unplanned_inputs
 
+if TYPE_CHECKING:
+    from delegraph.runtime.calls.device_inputs import Place
+
 __all__ = ["MethodInputs"]
 
 
 class MethodInputs:
     """The inputs of one loaded method, of which those that are `lent`, by index, may lie where the caller has them.
+    `places` are the devices that inputs are on, by index.
 
     `borrowed` are the inputs, by position, that a call reads there; all others it copies. Raises `InvalidProgram` for a
     contract of other inputs, and `NotSupported` for inputs that are lists.
@@ -32,8 +37,10 @@ class MethodInputs:
         contract: MethodContract | None,
         lent: Mapping[int, Group],
         borrowing: Borrowing,
+        places: Mapping[int, Place],
     ) -> None:
         self._plan = plan
+        self._places = places
         self._values = values
         self._contract = contract
         self._dims = dims_of_inputs(contract, plan)
@@ -46,7 +53,10 @@ class MethodInputs:
         ]
         if borrowing.inputs == "borrow":
             self.of_steps = self.of_calls
-        self.lent = tuple(index for group in lent.values() for index in group.values)
+        # What is a caller's on a device, a frame of a camera say, goes back to him behind each call.
+        lying_there = {i for i in plan.inputs if i in places and i in values.moving and values.moving[i].home is None}
+        own = (index for group in lent.values() for index in group.values)
+        self.lent = (*own, *sorted(lying_there.difference(plan.outputs)))
         shared = unplanned_inputs(plan) if borrowing.inputs != "copy" else frozenset[int]()
         self.borrowed = tuple(i for i, index in enumerate(plan.inputs) if index in lent or index in shared)
         self._check_relations = self._relation_check()
@@ -81,7 +91,9 @@ class MethodInputs:
 
     def _setter(self, index: int, dims: Dims | None, lent: Mapping[int, Group]) -> InputSetter:
         views = lent[index].values[1:] if index in lent else ()
-        return input_setter(self._values, index, dims, views=views, changed=index in self._changed)
+        return input_setter(
+            self._values, index, dims, views=views, changed=index in self._changed, there=self._places.get(index)
+        )
 
     def _relation_check(self) -> Callable[[], None] | None:
         """A check of the inputs' shapes against each other; None where the export assumed no relation."""

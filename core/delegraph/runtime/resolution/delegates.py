@@ -46,6 +46,9 @@ from delegraph.tables import printable
 if TYPE_CHECKING:
     from delegraph.interfaces.submission import Event
 
+Backends: TypeAlias = Mapping[str, BackendInterface]
+"""The backends of a plan's delegates, by id."""
+
 BindHook: TypeAlias = Callable[[BackendExecutionContext, Handle, Sequence[Argument]], Callable[[], object] | None]
 """`BackendInterface.bind`."""
 
@@ -102,17 +105,19 @@ def load_delegates(
     plan: ExecutionPlan,
     blobs: Sequence[Buffer],
     registry: BackendRegistry,
+    backends: Backends,
     context_for: Callable[[int], BackendInitContext],
     release: Callable[[Buffer], None],
     like: Sequence[Delegate] = (),
 ) -> tuple[tuple[Delegate, ...], Callable[[], None]]:
-    """All delegates of `plan`, and the call that destroys them. `context_for(index)` is the context for its `init`;
-    blobs that a backend does not keep are passed to `release`. `like` are those of another session, loaded likewise.
+    """All delegates of `plan`, which are of `backends`, and the call that destroys them.
 
-    Raises `BackendMissing` (one for all that are missing), `DelegateInvalidCompatibility`, or the error of an `init`;
+    `context_for(index)` is the context for its `init`; blobs that a backend does not keep are passed to `release`.
+    `like` are those of another session, loaded likewise.
+
+    Raises `DelegateInvalidCompatibility`, or the error of an `init`;
     those that were initialised before are then destroyed.
     """
-    backends = find_backends(plan, registry)
     loaded: list[Delegate] = []
     with ExitStack() as destroy:
         for index, record in enumerate(plan.delegates):

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegraphError, InvalidArgument, MemoryAllocationFailed, cause_of
+from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.device import DeviceMemoryBuffer
 from delegraph.interfaces.platform import ALIGNMENT, DEFAULT_PLATFORM, Platform
 from delegraph.program.schema import Buffer
@@ -144,6 +145,31 @@ def allocate(platform: Platform, nbytes: int) -> NDArray[np.uint8]:
     if len(memory) < nbytes:
         raise MemoryAllocationFailed(f"the platform's allocate({nbytes:,}) gave {len(memory):,} bytes")
     return memory
+
+
+def host_memory(platform: Platform, backends: Mapping[str, BackendInterface], nbytes: int) -> NDArray[np.uint8]:
+    """`nbytes` of zeroed memory of the CPU, which the first of `backends` to offer some can address as well.
+
+    Raises `MemoryAllocationFailed`, with the backend's name where that is to blame.
+    """
+    for name, backend in backends.items():
+        try:
+            offer = backend.host_memory(nbytes) if nbytes else None
+            memory = None if offer is None else _as_bytes(offer)
+        except Exception as error:
+            raise MemoryAllocationFailed(
+                f"backend {name!r}: host_memory({nbytes:,}) raised {cause_of(error)}"
+            ) from error
+        if memory is None:
+            continue
+        if len(memory) < nbytes or memory.ctypes.data % ALIGNMENT:
+            raise MemoryAllocationFailed(
+                f"backend {name!r}: host_memory({nbytes:,}) gave {len(memory):,} bytes at {memory.ctypes.data:#x};"
+                f" it has to give as many as it was asked for, at a multiple of {ALIGNMENT}, or None"
+            )
+        memory[:nbytes] = 0
+        return memory[:nbytes]
+    return allocate(platform, nbytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ _SAME_WIDTH = {1: "uint8", 2: "int16"}
 
 
 def as_array(value: object) -> NDArray[Any]:
-    """`value`'s memory as an array: an array or scalar of NumPy's, a torch tensor, anything with `__dlpack__`.
+    """`value`'s memory as an array: an array or scalar of NumPy's, a torch tensor, anything with `__dlpack__`, a
+    `DmaBuf`, which is mapped for as long as the array lives, to be read.
 
     Raises `InvalidType` for anything else and `InvalidArgument` for tensors that are not in the CPU's memory.
     """
@@ -34,6 +35,10 @@ def as_array(value: object) -> NDArray[Any]:
         return _from_torch(value)
     if isinstance(value, DeviceTensor):
         raise InvalidArgument(f"the tensor is on {value.device}; pass tensor.numpy()")
+    from delegraph.interfaces.dma_buf import DmaBuf  # seldom needed: a part of every start otherwise
+
+    if isinstance(value, DmaBuf):
+        return value.map()
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value)
     raise InvalidType(f"expected an array, got {type(value).__name__}")
