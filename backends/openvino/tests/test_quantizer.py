@@ -297,8 +297,9 @@ def test_steps_between_roundings_are_not_lost(name: str, times: int) -> None:
         """Steps with a rounding behind each, all of one range."""
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = _rounded(x)
             for _ in range(times):
-                x = _rounded(STEPS[name](_rounded(x)))
+                x = _rounded(STEPS[name](x))
             return x
 
     x = (torch.arange(-16, 16).reshape(8, 4) / 8).to(torch.float32)

@@ -101,7 +101,7 @@ def _keep_apart(rounding: Node) -> None:
     operands = value.get_node().input_values() if value.get_node().get_type_name() in _STEPS else []
     rounded = [operand for operand in operands if operand.get_node().get_type_name() == "FakeQuantize"]
     if len(rounded) == 1 and all(map(_is_constant, (operand for operand in operands if operand not in rounded))):
-        lowest = _constant(np.finfo(np.float32).min, value)
+        lowest = _constant(float(np.finfo(np.float32).min), value)
         rounding.input(0).replace_source_output(_made("maximum", value, lowest))
 
 
