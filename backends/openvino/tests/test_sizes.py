@@ -111,3 +111,27 @@ def test_compiling_takes_no_size_for_a_number() -> None:
     delegraph.lower(exported, backends=["openvino"])
     x = torch.randn(6, 3)
     torch.testing.assert_close(delegraph.load(bytes(delegraph.lower(exported)))(x), model(x))
+
+
+LAYERS = {
+    "convolution": lambda x: F.conv2d(x, torch.full((16, 3, 3, 3), 0.25)),
+    "pool": lambda x: F.max_pool2d(x, 2),
+    "pool without a batch": lambda x: F.avg_pool1d(x[:, 0, 0], 2),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_behind_a_choice_read_what_it_gave(name: str) -> None:
+    """The first run of a size, and one with more rows than any before, are as right as others."""
+
+    class Chosen(torch.nn.Module):
+        """A layer of one of two results."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return LAYERS[name](torch.cond(x.sum() > 0, lambda y: y * 2, torch.neg, (x,)))
+
+    calls = [torch.rand(rows, 3, 8, 8) + 1 for rows in (4, 6, 3, 9)]
+    lowered = delegraph.lower(Chosen(), (calls[0],), dynamic_shapes=({0: N},), backends=["openvino"])
+    run = load(lowered)
+    for x in calls:
+        np.testing.assert_allclose(run(x.numpy()), Chosen()(x).numpy(), rtol=1e-5)

@@ -5,6 +5,7 @@
     a / b, of int32         quotients of float32, and of their remainders
     a > b, of float32       b < a                           NaN > 0.5 is true there
     exp(x), relu(x)         select(isnan(x), x, exp(x))     exp(NaN) is infinite, relu(NaN) 0
+    if p: a else: b         cut to its own size, where that is known in the run alone
     round(round(x) * c)     round(max(round(x) * c, lowest))    of such steps in a row it loses one
     abs(concat(a, b))       of it with one dim more         it is concat(abs(a), abs(b)), for other readers too
 
@@ -48,6 +49,8 @@ def make_exact(model: openvino.Model, behind_layers: bool) -> None:
             _give_dims(operation)
         if kind == "FakeQuantize":
             _keep_apart(operation)
+        if kind == "If":
+            _wait_for(operation)
         if kind not in _ROWS or (
             kind in _COMPUTED_WITH_A_LAYER and not behind_layers and _is_behind_a_layer(operation)
         ):
@@ -103,6 +106,26 @@ def _keep_apart(rounding: Node) -> None:
     if len(rounded) == 1 and all(map(_is_constant, (operand for operand in operands if operand not in rounded))):
         lowest = _constant(float(np.finfo(np.float32).min), value)
         rounding.input(0).replace_source_output(_made("maximum", value, lowest))
+
+
+def _wait_for(branches: Node) -> None:
+    """Cut the results of branches, of sizes known in the run, to those sizes: OpenVINO prepares layers and pools behind
+    them before it knows the sizes, and reads the memory of the run before where that was smaller.
+
+        if -> conv          garbage in the first run, and in each with more rows than any before
+        if -> slice(0, size of it) -> conv
+    """
+    for output in branches.outputs():
+        shape = output.get_partial_shape()
+        axis = next((dim for dim, length in enumerate(shape) if length.is_dynamic), None)
+        readers = [reader for reader in output.get_target_inputs() if reader.get_node().get_type_name() != "Result"]
+        if axis is None or not readers:
+            continue
+        at = opset.constant(np.array([axis]))
+        size = opset.gather(opset.shape_of(output), at, opset.constant(np.array(0)))
+        whole = _made("slice", output, opset.constant(np.array([0])), size, opset.constant(np.array([1])), at)
+        for reader in readers:
+            reader.replace_source_output(whole)
 
 
 # ---- integers -----------------------------------------------------------------------------------------------------
