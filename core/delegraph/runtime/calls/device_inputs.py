@@ -66,7 +66,7 @@ class Place:
         return cast("Array", copy)
 
     def _source(self, value: Any) -> ExternalTensor | DmaBuf | None:
-        """What lies on the device, or can be imported there; None for what does not."""
+        """The record of `value`, if that lies on the device or can be imported there; None if not."""
         if isinstance(value, np.ndarray | np.generic):
             return None
         if isinstance(value, DmaBuf):

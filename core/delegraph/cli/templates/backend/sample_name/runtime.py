@@ -61,7 +61,9 @@ class SampleNameBackend(BackendInterface):
     blob_version = FORMAT.version
 
     def __init__(self) -> None:
-        self.queue = CallQueue("SampleName")  # one device, which does one thing after the other
+        # One device, which does one thing after the other. If it has memory of its own, or reads only some of the host's:
+        # `device_allocator`, `host_memory` (Delegraph's docs, "Memory of your device").
+        self.queue = CallQueue("SampleName")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Delegate:
         """Options at load, `backend_options={"sample_name": {"check_finite": True}}`, are in `runtime_specs`."""
