@@ -130,7 +130,7 @@ def _opened(capsule: object) -> tuple[bytes, Any]:
 
 
 def _taken(capsule: object, form: bytes, managed: Any) -> _Owner:
-    """What is in the capsule, ours from now on: its deleter is called when nobody refers to the owner any more."""
+    """Take the tensor in the capsule, which is ours from now on: its deleter is called when nobody refers to the owner any more."""
     owner = _Owner()
     _RENAME(capsule, _FORMS[form][1])
     if managed.deleter:
@@ -156,7 +156,7 @@ def _dtype(tensor: Any, name: str) -> np.dtype[Any]:
 
 
 class _Shown:
-    """What NumPy makes an array of that shows addresses of a device."""
+    """Addresses of a device, as NumPy takes them for an array."""
 
     def __init__(self, tensor: ExternalTensor, dtype: np.dtype[Any]) -> None:
         self.owner = tensor.owner

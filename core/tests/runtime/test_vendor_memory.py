@@ -184,7 +184,7 @@ def test_an_input_with_planned_memory_is_copied_within_the_device(build: Any) ->
 
 def test_a_cuda_array_interface_is_read_where_it_lies(build: Any) -> None:
     class Array:
-        """What Numba and PyCUDA have."""
+        """An array of Numba or PyCUDA."""
 
         def __init__(self) -> None:
             self.owner = theirs(device=2)

@@ -46,7 +46,7 @@ def _keeps(device: Device, allocator: DeviceAllocator) -> None:
 
 
 def _is_imported(device: Device, allocator: DeviceAllocator) -> None:
-    """What it tells the address of, and imports, is the same memory."""
+    """An address that it tells, imported, is the same memory."""
     content = np.arange(1, 25, dtype=np.int16)
     tensor = DeviceTensor.from_numpy(content, device, allocator)
     external = tensor.external()
