@@ -130,7 +130,7 @@ def _opened(capsule: object) -> tuple[bytes, Any]:
 
 
 def _taken(capsule: object, form: bytes, managed: Any) -> _Owner:
-    """Take the tensor in the capsule, which is ours from now on: its deleter is called when nobody refers to the owner any more."""
+    """Take the tensor in the capsule: its deleter is called when nobody refers to the owner any more."""
     owner = _Owner()
     _RENAME(capsule, _FORMS[form][1])
     if managed.deleter:

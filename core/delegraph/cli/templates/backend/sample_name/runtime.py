@@ -61,8 +61,8 @@ class SampleNameBackend(BackendInterface):
     blob_version = FORMAT.version
 
     def __init__(self) -> None:
-        # One device, which does one thing after the other. If it has memory of its own, or reads only some of the host's:
-        # `device_allocator`, `host_memory` (Delegraph's docs, "Memory of your device").
+        # One device, which does one thing after the other. If it has memory of its own, or reads only some of the
+        # host's: `device_allocator`, `host_memory` (Delegraph's docs, "Memory of your device").
         self.queue = CallQueue("SampleName")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Delegate:
