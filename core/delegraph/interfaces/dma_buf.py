@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from struct import pack
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces.external_memory import dense_strides
+from delegraph.interfaces.external_memory import dense_strides, sizes
 
 __all__ = ["DmaBuf"]
 
@@ -45,9 +44,9 @@ class DmaBuf:
 
     def __post_init__(self) -> None:
         try:
-            shape, dtype = _sizes(self.shape), _dtype(self.dtype)
-            strides = dense_strides(shape, dtype.itemsize) if self.strides is None else _sizes(self.strides)
-            [offset, fd] = _sizes((self.offset, self.fd))
+            shape, dtype = sizes(self.shape), _dtype(self.dtype)
+            strides = dense_strides(shape, dtype.itemsize) if self.strides is None else sizes(self.strides)
+            [offset, fd] = sizes((self.offset, self.fd))
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"{self._text()}: {error}") from error
         if len(strides) != len(shape):
@@ -121,10 +120,3 @@ def _dtype(dtype: DTypeLike) -> np.dtype[Any]:
     if known.hasobject or not known.itemsize:
         raise ValueError(f"elements of {known} have no bytes of their own")
     return known
-
-
-def _sizes(values: Sequence[int]) -> tuple[int, ...]:
-    numbers = tuple(int(value) for value in values)
-    if any(number < 0 for number in numbers):
-        raise ValueError(f"{min(numbers)} is negative")
-    return numbers

@@ -7,7 +7,7 @@ DmaBuf(fd, shape, dtype)            a DMA-buf by its file descriptor: `dma_buf.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -54,10 +54,10 @@ def read_cuda_array_interface(value: object) -> ExternalTensor:
         raise InvalidType(f"a {type(value).__name__} has no __cuda_array_interface__")
     try:
         pointer, read_only = interface["data"]
-        shape, dtype = _sizes(interface["shape"]), np.dtype(interface["typestr"])
+        shape, dtype = sizes(interface["shape"]), np.dtype(interface["typestr"])
         strides, stream, mask = (interface.get(key) for key in ("strides", "stream", "mask"))
-        version, steps = interface["version"], None if strides is None else _sizes(strides, int)
-        number = _size(pointer or 0)
+        version, steps = interface["version"], None if strides is None else tuple(map(int, strides))
+        [number] = sizes([pointer or 0])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidArgument(
             f"the __cuda_array_interface__ of a {type(value).__name__} is malformed: {type(error).__name__}: {error}"
@@ -86,12 +86,9 @@ def dense_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     return tuple(itemsize * prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
-def _sizes(values: Any, as_number: Callable[[Any], int] | None = None) -> tuple[int, ...]:
-    return tuple((as_number or _size)(value) for value in values)
-
-
-def _size(value: Any) -> int:
-    number = int(value)
-    if number < 0:
-        raise ValueError(f"{number} is negative")
-    return number
+def sizes(values: Iterable[Any]) -> tuple[int, ...]:
+    """`values` as whole numbers. Raises ValueError for one that is negative, or no number."""
+    numbers = tuple(map(int, values))
+    if any(number < 0 for number in numbers):
+        raise ValueError(f"{min(numbers)} is negative")
+    return numbers

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from delegraph.interfaces import Device, DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
-from delegraph.plugins import default_registry
 from delegraph.program.schema import DeviceType
 from delegraph_testkit.bench import Bench
-from delegraph_testkit.load_checks import offers_of
+from delegraph_testkit.load_checks import backends_of
 from delegraph_testkit.outcomes import Unclaimed
 
 __all__ = ["device_memory_keeps_what_it_is_given"]
@@ -18,14 +17,13 @@ __all__ = ["device_memory_keeps_what_it_is_given"]
 
 def device_memory_keeps_what_it_is_given(bench: Bench) -> None:
     """Memory of a device is zeroed, keeps what is copied there and within it, and is imported where it lies."""
-    names = [offer.name for offer in offers_of(bench) if offer.group == "delegraph.backends"]
-    backends = [default_registry().load("delegraph.backends", name) for name in names]
-    offers = [(backend, device) for backend in backends for device in map(Device, DeviceType)]
-    offers = [(backend, device) for backend, device in offers if backend.device_allocator(device) is not None]
-    if not offers:
+    pairs = [(backend, device) for backend in backends_of(bench).values() for device in map(Device, DeviceType)]
+    allocators = [backend.device_allocator(device) for backend, device in pairs]
+    if not any(allocator is not None for allocator in allocators):
         raise Unclaimed("it offers no memory of a device: tensors lie in the CPU's")
-    for backend, device in offers:
-        allocator = backend.device_allocator(device)
+    for (backend, device), allocator in zip(pairs, allocators, strict=True):
+        if allocator is None:
+            continue
         assert backend.device_allocator(device) is allocator, f"{device}: each device_allocator call gives another one"
         _keeps(device, allocator)
         _is_imported(device, allocator)

@@ -15,11 +15,11 @@ from delegraph_testkit.outcomes import Unclaimed
 
 __all__ = [
     "answers_whether_it_is_available",
+    "backends_of",
     "both_halves_are_installed",
     "kernels_fit_their_operators",
     "loads_with_torch",
     "loads_without_torch",
-    "offers_of",
     "unknown_options_are_refused",
 ]
 
@@ -30,7 +30,7 @@ _FACTORIES: Final = ("delegraph.partitioners", "delegraph.quantizers", "delegrap
 
 def both_halves_are_installed(bench: Bench) -> None:
     """One distribution has the partitioner, the half that compiles and the half that runs, under one id."""
-    offers = offers_of(bench)
+    offers = _offers(bench)
     ids = {group: {o.name for o in offers if o.group == f"delegraph.{group}"} for group in ("lowerings", "backends")}
     for name in sorted(ids["lowerings"] ^ ids["backends"]):
         there, missing = ("lowerings", "backends") if name in ids["lowerings"] else ("backends", "lowerings")
@@ -47,7 +47,7 @@ def loads_with_torch(bench: Bench) -> str:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", PluginDeprecationWarning)
         registry = default_registry()
-        for offer in offers_of(bench):
+        for offer in _offers(bench):
             registry.load(offer.group, offer.name)
             if offer.group in _FACTORIES:
                 registry.create(offer.group, offer.name)
@@ -59,7 +59,7 @@ def loads_without_torch(bench: Bench) -> None:
     """The parts that run on devices load where torch is not installed, and do not ask for it."""
     if bench.subject.claims.needs_torch:
         raise Unclaimed("its kernels are torch's own, as its claims say")
-    for offer in offers_of(bench):
+    for offer in _offers(bench):
         if offer.group in _TORCH_FREE:
             default_registry().load(offer.group, offer.name)
     asked = asked_for_torch()
@@ -112,19 +112,23 @@ def unknown_options_are_refused(bench: Bench) -> None:
 def answers_whether_it_is_available(bench: Bench) -> str:
     """`is_available` says yes, or no with a reason, and never raises."""
     reasons = []
-    for offer in offers_of(bench):
-        if offer.group != "delegraph.backends":
-            continue
-        answer = default_registry().load(offer.group, offer.name).is_available()
-        assert isinstance(answer, Availability | bool), f"is_available() of {offer.name} gives {answer!r}"
+    for name, backend in backends_of(bench).items():
+        answer = backend.is_available()
+        assert isinstance(answer, Availability | bool), f"is_available() of {name} gives {answer!r}"
         if not answer:
             reason = getattr(answer, "reason", "")
-            assert reason, f"{offer.name} is not available and gives no reason: return Availability(False, reason, fix)"
-            reasons.append(f"{offer.name} is not available here: {reason}")
+            assert reason, f"{name} is not available and gives no reason: return Availability(False, reason, fix)"
+            reasons.append(f"{name} is not available here: {reason}")
     return "; ".join(reasons)
 
 
-def offers_of(bench: Bench) -> list[Offer]:
+def backends_of(bench: Bench) -> dict[str, Any]:
+    """The backends of the subject's distribution, loaded, by id."""
+    offers = [offer for offer in _offers(bench) if offer.group == "delegraph.backends"]
+    return {offer.name: default_registry().load(offer.group, offer.name) for offer in offers}
+
+
+def _offers(bench: Bench) -> list[Offer]:
     """The offers of the subject's distribution."""
     registry = default_registry()
     own = registry.find(bench.subject.group, bench.subject.name)

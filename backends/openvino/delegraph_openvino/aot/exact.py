@@ -45,12 +45,8 @@ def make_exact(model: openvino.Model, behind_layers: bool) -> None:
     """Replace inexact operations of `model` and its branches; `behind_layers`: also those computed with a layer."""
     for operation in operations_of(model):
         kind = operation.get_type_name()
-        if kind in _SCALES:
-            _give_dims(operation)
-        if kind == "FakeQuantize":
-            _keep_apart(operation)
-        if kind == "If":
-            _wait_for(operation)
+        if kind in _REWIRED:
+            _REWIRED[kind](operation)
         if kind not in _ROWS or (
             kind in _COMPUTED_WITH_A_LAYER and not behind_layers and _is_behind_a_layer(operation)
         ):
@@ -455,8 +451,15 @@ _BETWEEN: Final = _MOVES | _COMPUTED_WITH_A_LAYER | {"Add", "Subtract", "BatchNo
 
 _SCALES: Final = frozenset(("Add", "Subtract", "Multiply", "Divide"))
 
-_STEPS: Final = frozenset(("Add", "Divide", "Multiply", "Negative", "Subtract"))
+_STEPS: Final = _SCALES | {"Negative"}
 """Operations that OpenVINO moves into a FakeQuantize in front of them, if their other operand is a constant."""
+
+_REWIRED: Final[dict[str, Callable[[Node], None]]] = {
+    **dict.fromkeys(_SCALES, _give_dims),
+    "FakeQuantize": _keep_apart,
+    "If": _wait_for,
+}
+"""Operations that stay, and what is put on their inputs' or results' ways."""
 
 _ROWS: Final[dict[str, Row]] = {
     "Abs": _absolute,
