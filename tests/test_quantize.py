@@ -394,11 +394,14 @@ def test_a_list_of_batches_for_several_methods_is_refused() -> None:
         delegraph.lower(models, {"a": X, "b": X}, quantizers=[Int8Quantizer()], calibration_data=[X])
 
 
-def test_a_program_without_its_example_inputs_is_refused() -> None:
+def test_a_program_without_its_example_inputs_needs_batches() -> None:
     exported = torch.export.export(nn.Linear(4, 4), X)
+    expected = delegraph.quantize(exported, [X], quantizers=[Int8Quantizer()]).program.module()(*X)
     exported.example_inputs = None
-    with pytest.raises(LoweringError, match="'forward' was exported without its example inputs"):
-        delegraph.quantize(exported, [X], quantizers=[Int8Quantizer()])
+    quantized = delegraph.quantize(exported, [X], quantizers=[Int8Quantizer()])
+    assert torch.equal(quantized.program.module()(*X), expected)
+    with pytest.raises(LoweringError, match=r"without its example inputs, .* or give calibration"):
+        delegraph.quantize(exported, quantizers=[Int8Quantizer()])
 
 
 def test_a_factory_that_makes_something_else_is_refused(plugins: PluginRegistry) -> None:

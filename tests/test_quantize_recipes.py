@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from core.tests.aot.propagation import assert_values_are_what_operators_give
 from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
@@ -51,6 +52,21 @@ class Net(nn.Module):
 def batches(count: int = 3) -> list[tuple[torch.Tensor]]:
     generator = torch.Generator().manual_seed(1)
     return [(torch.randn(4, 1, 8, 8, generator=generator),) for _ in range(count)]
+
+
+@pytest.fixture(autouse=True)
+def the_values_of_programs_are_what_their_operators_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a quantized program, only what follows a change was traced again."""
+    from delegraph.aot.quantize import program as quantizing
+
+    as_program = quantizing.as_program
+
+    def checked(*args: Any) -> ExportedProgram:
+        made = as_program(*args)
+        assert_values_are_what_operators_give(made)
+        return made
+
+    monkeypatch.setattr(quantizing, "as_program", checked)
 
 
 @pytest.fixture(scope="module")

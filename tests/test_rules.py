@@ -105,7 +105,7 @@ def test_no_stage_traces_the_whole_program_again() -> None:
         "aot/functional/decompose.py": {"make_fx"},
         "aot/functional/mode_regions.py": {"make_fx"},
         "aot/functional/vmap_regions.py": {"run_decompositions"},
-        "aot/quantize/weights/reexport.py": {"torch.export.export"},
+        "aot/quantize/weights/as_program.py": {"make_fx"},
     }
 
 

@@ -29,8 +29,8 @@ from torch._export.serde.union import _Union as SchemaUnion
 from torch._export.utils import _is_preservable_cia_op as is_preservable_composite
 from torch._export.utils import _special_op_to_preserve_cia as preserve_composite
 
-# A program with another graph is checked by torch. When it goes: by our own `edge/dialects.py` alone.
-from torch._export.verifier import Verifier
+# A program with another graph is checked by torch. When they go: by our own `edge/dialects.py` alone.
+from torch._export.verifier import TrainingIRVerifier, Verifier
 
 # Who notes for torch.export what is assigned to buffers, which it does with some of them: `export_state.py` writes them
 # itself. When they go: torch.export writes them twice, which is as right but for buffers that swap their places.
@@ -98,6 +98,7 @@ __all__ = [
     "PythonReferenceAnalysis",
     "SchemaUnion",
     "SliceViewInfo",
+    "TrainingIRVerifier",
     "ValueRanges",
     "Verifier",
     "all_operator_names",

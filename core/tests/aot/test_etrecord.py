@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -21,6 +22,7 @@ from delegraph.aot import (
     to_edge,
     to_edge_transform_and_lower,
 )
+from delegraph.aot.etrecord.program_json import deserialize_exported_program, serialize_exported_program
 from delegraph.errors import ETRecordError
 
 CONFIG = ExecutorchBackendConfig(check_kernels=False)
@@ -84,6 +86,13 @@ def test_programs_come_back(exported: ExportedProgram, tmp_path: Path) -> None:
     assert torch.equal(parsed._representative_inputs[0], torch.ones(2, 4))
     assert parsed._reference_outputs is not None
     assert torch.equal(parsed._reference_outputs["forward"][0][0], torch.ones(3))
+
+
+def test_the_dialect_that_executorch_writes_beside_the_verifiers_is_passed_over(exported: ExportedProgram) -> None:
+    files = serialize_exported_program(exported)
+    document = json.loads(files.exported_program) | {"dialect": "TRAINING"}
+    read = deserialize_exported_program(files._replace(exported_program=json.dumps(document).encode()))
+    assert nodes(read) == nodes(exported)
 
 
 def test_the_files_are_executorchs(exported: ExportedProgram, tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import nn
 from torch.export import ExportedProgram
+from torch.fx import GraphModule
 
 import delegraph
 from delegraph import ExecutorchBackendConfig, LoweringConfig
 from delegraph.aot import DelegateMappingBuilder, ETRecord
-from delegraph.aot.quantize.weights.reexport import exported_again
+from delegraph.aot.quantize.weights.as_program import as_program
 from delegraph.errors import LoweringError
 
 X = torch.randn(2)
@@ -105,15 +106,14 @@ def test_a_progress_bar_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
         delegraph.lower(exported(), progress=True)
 
 
-def test_a_quantized_program_that_torch_cannot_export(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quantized_program_that_torch_cannot_trace() -> None:
     program = exported()
-
-    def fails(*args: Any, **kwargs: Any) -> None:
-        raise RuntimeError("of torch's own")
-
-    monkeypatch.setattr("torch.export.export", fails)
-    with pytest.raises(
-        LoweringError, match=r"^torch\.export of the quantized method 'm' failed: of torch's own"
-    ) as raised:
-        exported_again("m", program.module(), program)
+    module = program.module()
+    assert isinstance(module, GraphModule)
+    with module.graph.inserting_before(module.graph.output_node()):
+        product = torch.ops.aten.mm.default
+        call = module.graph.call_function(product, (module.graph.find_nodes(op="placeholder")[0],) * 2)
+    module.graph.output_node().args = ((call,),)
+    with pytest.raises(LoweringError, match=r"^torch cannot trace the quantized method 'm': ") as raised:
+        as_program("m", module, program)
     assert isinstance(raised.value.__cause__, RuntimeError)

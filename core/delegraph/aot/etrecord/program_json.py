@@ -138,6 +138,7 @@ def _as_torch_reads(document: dict[str, Any]) -> tuple[dict[str, Any], dict[int,
     document = _rewritten(document, _as_torch_has_it)
     _restore_later_fields(document)
     own = {id(graph): _take_own(graph) for graph in _all_graphs(document["graph_module"]["graph"])}
+    document.pop("dialect", None)  # which ExecuTorch writes beside the verifiers, and torch no longer has
     document["verifiers"] = [REGISTERED_NAME if name == EDGE else name for name in document["verifiers"]]
     document["schema_version"] = dict(zip(("major", "minor"), torch_schema.SCHEMA_VERSION, strict=True))
     _rename_targets(document, EDGE_OPERATORS, TORCH_OPERATORS)

@@ -38,7 +38,7 @@ from delegraph.aot.torch_internals import (
 
 aten = torch.ops.aten
 
-__all__ = ["Decompositions", "Keep", "NodeFilter", "fresh", "is_composite"]
+__all__ = ["Decompositions", "Keep", "NodeFilter", "call_form", "fresh", "is_composite"]
 
 NodeFilter: TypeAlias = Callable[[Node], bool]
 
@@ -116,7 +116,7 @@ class Decompositions:
         inputs among the flattened arguments. `functional` rids a graph that was traced of its in-place calls."""
         flat, spec = pytree.tree_flatten((args, kwargs))
         inputs = [i for i, value in enumerate(flat) if isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat))]
-        key = (op, spec, tuple(_signature(value) for value in flat))
+        key = (op, spec, call_form(flat))
         template = self._templates.get(key)
         if template is None:
             template = self._templates[key] = functional(self._trace(op, flat, spec, inputs))
@@ -166,8 +166,12 @@ def fresh(value: object) -> object:
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
 
 
-def _signature(value: object) -> object:
-    """The key of a template: everything that it depends on, which is all but the identity of tensors."""
+def call_form(values: object) -> object:
+    """All that a trace of these values depends on, which is everything but the identity of tensors: a key."""
+    return tuple(_form(value) for value in pytree.tree_leaves(values))
+
+
+def _form(value: object) -> object:
     if isinstance(value, FakeTensor):
         return ("tensor", _ints(value.shape), _ints(value.stride()), value.dtype, value.device)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):

@@ -37,10 +37,11 @@ from delegraph.aot.quantize.rewrites.norm_folding import fold_norms, join_norms,
 from delegraph.aot.quantize.rewrites.stored_products import products_as_layers
 from delegraph.aot.quantize.torchao import calling_torchao, graph_by_graph, pt2e
 from delegraph.aot.quantize.torchao_weights import with_plain_weights
+from delegraph.aot.quantize.weights.as_program import as_program, flat_inputs, positional_inputs
 from delegraph.aot.quantize.weights.body_weights import weights_into_bodies
 from delegraph.aot.quantize.weights.computed_weights import fold_computed_weights
-from delegraph.aot.quantize.weights.reexport import exported_again, flat_inputs, positional_inputs
 from delegraph.aot.quantize.weights.weight_only import store_weights, stored_bits
+from delegraph.errors import LoweringError
 
 __all__ = ["Quantized", "quantize_program"]
 
@@ -74,7 +75,7 @@ def quantize_program(method: str, program: ExportedProgram, how: QuantizationReq
         report = method_report(
             attempt.module, attempt.layers, *measurement, kept, program, how.recipe_of, attempt.left_float
         )
-    return Quantized(exported_again(method, attempt.module, program), report)
+    return Quantized(as_program(method, attempt.module, program), report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,12 @@ def _attempt(method: str, program: ExportedProgram, how: QuantizationRequest, le
     with first_inputs(prepared) as entered:
         if how.batches is not None:
             first = calibrate(method, prepared, positional_inputs(program), how.batches)
-        elif how.quantizers and program.example_inputs is not None:  # weights have observers too, which have to run
+        elif how.quantizers:  # weights have observers too, which have to run
+            if program.example_inputs is None:
+                raise LoweringError(
+                    f"method {method!r} was exported without its example inputs, which quantizing without batches"
+                    " needs: export it again, or give calibration_data"
+                )
             args, kwargs = program.example_inputs
             with torch.no_grad():
                 prepared(*args, **kwargs)

@@ -26,9 +26,9 @@ from torch.fx import GraphModule, Node
 from delegraph.aot.edge.patterns import ANY, Capture, behind, captured, either, matches, op
 from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.quantize.torchao import pt2e
+from delegraph.aot.quantize.weights.as_program import as_program
 from delegraph.aot.quantize.weights.names import add_constant
 from delegraph.aot.quantize.weights.packing import ZERO_CODE, dequantized_weight, pack
-from delegraph.aot.quantize.weights.reexport import exported_again
 from delegraph.aot.quantize.weights.stored_weights import StoredParameter, gather_rows
 from delegraph.aot.torch_internals import is_traceable_wrapper_subclass
 
@@ -42,7 +42,7 @@ def with_plain_weights(
 ) -> ExportedProgram:
     """`program` itself if it has no weights of torchao's; calls of the operators in `preserved` stay as they are.
 
-    Raises `LoweringError` as `exported_again`.
+    Raises `LoweringError` as `as_program`.
     """
     tensors = [*program.state_dict.values(), *program.constants.values()]
     if not any(isinstance(tensor, torch.Tensor) and is_traceable_wrapper_subclass(tensor) for tensor in tensors):
@@ -51,18 +51,22 @@ def with_plain_weights(
     module = program.module(check_guards=False)
     assert isinstance(module, GraphModule)
     _unwrap(module)
+    replacements = []
     for node in list(module.graph.nodes):  # in their order: a rule finds what those before it have put
         known = node.op == "call_function" and node.target not in preserved
         rule = _RULES.get(str(node.target)) if known else None
         with module.graph.inserting_before(node):
             replacement = None if rule is None else rule(module, node)
         if replacement is not None:
-            replacement.meta = {**node.meta}
+            replacement.meta = {**node.meta}  # by whose dtype and shape the rules behind it go
             node.replace_all_uses_with(replacement)
+            replacements.append(replacement)
     gather_rows(module, preserved)
+    for replacement in replacements:
+        replacement.meta.pop("val", None)  # it is found anew
     module.graph.eliminate_dead_code()
     module.recompile()
-    return exported_again(method, module, program)
+    return as_program(method, module, program)
 
 
 def _unwrap(module: GraphModule) -> None:

@@ -36,8 +36,8 @@ from delegraph.aot.quantize.rewrites.cells import cells_as_layers
 from delegraph.aot.quantize.rewrites.norm_folding import join_norms, part_norms
 from delegraph.aot.quantize.rewrites.stored_products import products_as_layers
 from delegraph.aot.quantize.torchao import calling_torchao, pt2e
+from delegraph.aot.quantize.weights.as_program import as_program
 from delegraph.aot.quantize.weights.body_weights import weights_into_bodies
-from delegraph.aot.quantize.weights.reexport import exported_again
 from delegraph.aot.quantize.weights.weight_only import store_weights
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import Partitioner
@@ -113,7 +113,7 @@ def converted_from_training(prepared: GraphModule) -> Quantized:
     for _, graph in graph_modules(converted):
         store_weights(graph, layers)
     report = method_report(converted, layers, None, None, (), origin.program, recipe_of, {})
-    program = exported_again("forward", converted, origin.program)
+    program = as_program("forward", converted, origin.program)
     return Quantized(with_bounds(program, origin.bounds), report)
 
 

@@ -12,5 +12,5 @@ layer_weights.py    a call -> where its weight is: the one table of such layers
 packing.py          weights -> codes and scales, and back, in operators that every runtime has
 stored_weights.py   codes and scales -> constants, and the calls that read them
 names.py            constants named after the weights that they stand for
-reexport.py         the converted module -> a program with the shapes that the first one was exported for
+as_program.py       the converted module -> a program with the shapes that the first one was exported for
 """
