@@ -158,8 +158,7 @@ def _quantize(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     for how in asked.values():
         how.shared_buffers.look_for(lowering.programs.values())
     made = {m: quantize_program(m, lowering.programs[m], how) for m, how in asked.items()}
-    # torchao's module is exported anew, without the ranges of the program that it was made of
-    done = lowering.with_programs({m: with_bounds(result.program, lowering.bounds) for m, result in made.items()})
+    done = lowering.with_programs({m: result.program for m, result in made.items()})
     reports = {m: result.report for m, result in made.items() if result.report is not None}
     return replace(done, quantized={**lowering.quantized, **reports})
 

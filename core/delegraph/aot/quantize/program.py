@@ -92,7 +92,8 @@ class _Attempt:
 
 def _attempt(method: str, program: ExportedProgram, how: QuantizationRequest, left: Collection[str]) -> _Attempt:
     """Quantize all but the calls in `left`."""
-    module, functional = _of_layers(program, how, left)
+    without_mutation = functionalize(program, {}, only=lambda _node: False)
+    module = _of_layers(without_mutation, how, left)
     buffers = dict(module.named_buffers(remove_duplicate=False))
     initial = how.shared_buffers.found_by(method, buffers)
     _set_buffers(module, _clones(initial))  # calibration counts, and fills caches
@@ -123,7 +124,7 @@ def _attempt(method: str, program: ExportedProgram, how: QuantizationRequest, le
     reference, inputs = None, list[object]()
     if first is not None and (how.report or how.measures_first):
         inputs = flat_inputs(program, first)
-        modules = _module_of(program), functional, prepared
+        modules = _module_of(program), _functional_module(without_mutation, how), prepared
         for model in modules:  # each finds what the first batch of calibration did
             _set_buffers(model, _clones(initial))
         reference = recorded(*modules, inputs, {name: normed.get(name, name) for name in layers})
@@ -140,26 +141,27 @@ def _attempt(method: str, program: ExportedProgram, how: QuantizationRequest, le
     return _Attempt(converted, layers, left_float, reference, loss)
 
 
-def _of_layers(
-    program: ExportedProgram, how: QuantizationRequest, left: Collection[str]
-) -> tuple[GraphModule, GraphModule]:
-    """(A module to edit, its functional twin). In the first, bodies have their weights, cells and products with a
-    weight are layers, and weights that need not be computed are constants; in the second, bodies have their weights,
-    and all else is as the user wrote it."""
-    without_mutation = functionalize(program, {}, only=lambda _node: False)
-    module, functional = _module_of(without_mutation, check_guards=True), _module_of(without_mutation)
+def _of_layers(program: ExportedProgram, how: QuantizationRequest, left: Collection[str]) -> GraphModule:
+    """A module to edit: bodies have their weights, cells and products with a weight are layers, and weights that need
+    not be computed are constants."""
 
     def is_quantized(node: Node) -> bool:
         return node.name not in left and not how.recipe_of(node).is_float
 
-    for graph_module in (module, functional):
-        how.shared_buffers.mark(graph_module)  # a buffer that another method changes is no weight
-        weights_into_bodies(graph_module)
+    module = _functional_module(program, how, check_guards=True)
     for _, graph in graph_modules(module):
         cells_as_layers(graph, is_quantized)
         products_as_layers(graph, is_quantized)
     fold_computed_weights(module, is_quantized)
-    return module, functional
+    return module
+
+
+def _functional_module(program: ExportedProgram, how: QuantizationRequest, check_guards: bool = False) -> GraphModule:
+    """A module of a program without mutation: bodies have their weights, and all else is as the user wrote it."""
+    module = _module_of(program, check_guards)
+    how.shared_buffers.mark(module)  # a buffer that another method changes is no weight
+    weights_into_bodies(module)
+    return module
 
 
 def _module_of(program: ExportedProgram, check_guards: bool = False) -> GraphModule:

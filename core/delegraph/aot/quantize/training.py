@@ -19,7 +19,7 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.export import ExportRequest, export_method
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
-from delegraph.aot.graph.stated_bounds import bounded, with_bounds
+from delegraph.aot.graph.stated_bounds import bounded
 from delegraph.aot.quantize.annotation.composed import ComposedQuantizer
 from delegraph.aot.quantize.measurement.layers import method_report
 from delegraph.aot.quantize.program import Quantized
@@ -84,7 +84,7 @@ def prepared_for_training(
     join_norms(prepared)
     restore_numbers(prepared.graph)
     trained = _PreparedModule(prepared, prepared.graph)
-    trained.meta = {**prepared.meta, _KEY: _Origin(program, bounds or {}, how)}
+    trained.meta = {**prepared.meta, _KEY: _Origin(program, how)}
     return trained
 
 
@@ -113,8 +113,7 @@ def converted_from_training(prepared: GraphModule) -> Quantized:
     for _, graph in graph_modules(converted):
         store_weights(graph, layers)
     report = method_report(converted, layers, None, None, (), origin.program, recipe_of, {})
-    program = as_program("forward", converted, origin.program)
-    return Quantized(with_bounds(program, origin.bounds), report)
+    return Quantized(as_program("forward", converted, origin.program), report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,6 @@ class _Origin:
     """The program that a prepared module was made from, and how. Copies of the module share it."""
 
     program: ExportedProgram
-    bounds: Mapping[str, int]
     how: QuantizationRequest
 
     def __deepcopy__(self, memo: object) -> Self:

@@ -31,6 +31,7 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import Argument
 from torch.utils import _pytree as pytree
 
@@ -98,11 +99,12 @@ class _Traced:
 
     def _evaluate(self, node: Node, changed: set[Node]) -> None:
         """Give `node` the value that its operator has now; one of a size that depends on values keeps its symbol."""
-        if "val" in node.meta and (isinstance(node.target, HigherOrderOperator) or "unbacked_bindings" in node.meta):
+        known = node.meta.get("val")
+        if known is not None and (isinstance(node.target, HigherOrderOperator) or _unbacked(known)):
             return
         with self.mode, torch.no_grad():
             value = node.target(*fake_values(node.args), **fake_values(node.kwargs))  # type: ignore[operator]
-        if "val" not in node.meta or call_form(value) != call_form(node.meta["val"]):
+        if known is None or call_form(value) != call_form(known):
             node.meta["val"] = value
             changed.add(node)
 
@@ -136,6 +138,11 @@ class _Traced:
 
         with self.mode, torch.no_grad():
             return make_fx(call, tracing_mode="real", pre_dispatch=True)(*(fresh(flat[i]) for i in inputs))
+
+
+def _unbacked(value: object) -> bool:
+    """Whether there are sizes in it that depend on values."""
+    return any(free_unbacked_symbols(leaf) for leaf in pytree.tree_leaves(value))
 
 
 def _replace(node: Node, result: Argument) -> None:
