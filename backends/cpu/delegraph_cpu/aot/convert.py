@@ -17,6 +17,7 @@ from delegraph.aot import ResolvedSignature
 from delegraph_cpu.aot.fusions.cached_attention import cached_attentions
 from delegraph_cpu.aot.fusions.rms_norm import rms_norms
 from delegraph_cpu.aot.fusions.rotary_embedding import rotary_embeddings
+from delegraph_cpu.aot.fusions.scaled_products import part_scales
 from delegraph_cpu.aot.fusions.skip_norms import norms_of_sums
 from delegraph_cpu.aot.graph import CpuGraph
 from delegraph_cpu.aot.quantized import on_integers, wanted_grids
@@ -65,4 +66,5 @@ class FusingGraph(CpuGraph):
     products_of_experts = products_of_experts
 
     def finished(self, nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> Sequence[ir.Node]:
+        part_scales(nodes, self.constant)
         return norms_of_sums(nodes, outputs, self.shape_of)
