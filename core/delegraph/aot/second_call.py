@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.export_dims import Examples
@@ -189,15 +189,24 @@ def _varying(program: ExportedProgram) -> dict[Node, object]:
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     inputs, written = list(program.graph_signature.user_inputs), _written(program.graph_module)
     varying: dict[Node, object] = {}
-    calls = 0
+    calls, live = 0, _live(program.graph)
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in inputs:
             varying[node] = inputs.index(node.name)
         elif node in written:
             varying[node] = specs[node.name].target if node.op == "placeholder" else ("written", node.target)
-        if node.op == "call_function" and any(operand in varying for operand in node.all_input_nodes):
+        if node in live and node.op == "call_function" and any(operand in varying for operand in node.all_input_nodes):
             varying[node] = ("call", calls := calls + 1)
     return varying
+
+
+def _live(graph: Graph) -> set[Node]:
+    """The nodes that a result or an effect depends on."""
+    live: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output" or node.is_impure() or any(user in live for user in node.users):
+            live.add(node)
+    return live
 
 
 def _written(module: GraphModule) -> set[Node]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import delegraph
 from delegraph.errors import LoweringError
@@ -336,6 +337,23 @@ class CountsOnly(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         return x if self.calls < 100 else -x
+
+
+def test_what_the_first_call_computes_and_drops_is_no_difference() -> None:
+    """A recurrent layer whose weight is computed keeps the last one, to see whether it is another."""
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = weight_norm(nn.LSTM(4, 2), "weight_hh_l0")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.lstm(x)[0]  # type: ignore[no-any-return]
+
+    model, x = Recurrent().eval(), torch.randn(3, 1, 4)
+    run = delegraph.load(bytes(delegraph.lower(model, (x,))))
+    for _ in range(2):
+        torch.testing.assert_close(run(x), model(x))
 
 
 def test_a_number_that_changes_without_effect_is_a_warning() -> None:
