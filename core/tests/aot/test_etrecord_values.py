@@ -56,6 +56,15 @@ def test_tensors_of_every_dtype(dtype: torch.dtype) -> None:
         same(read_tensors(saved([tensor]), "x"), [tensor])
 
 
+def test_a_parameter_that_has_attributes() -> None:
+    """torch.export gives the parameters of some models one."""
+    parameter = nn.Parameter(torch.ones(2), requires_grad=False)
+    parameter.tag = "of the model's own"  # type: ignore[attr-defined]
+    (read,) = read_tensors(saved([parameter]), "x")
+    same([read], [parameter])
+    assert not hasattr(read, "tag")
+
+
 def test_what_programs_keep() -> None:
     module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     frozen = nn.Parameter(torch.ones(2), requires_grad=False)

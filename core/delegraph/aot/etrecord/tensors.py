@@ -110,7 +110,8 @@ def _tensor(storage: _Storage, offset: int, size: Any, stride: Any, grad: bool, 
     return flat.as_strided(size, stride, offset if elements else 0).requires_grad_(grad)
 
 
-def _parameter(data: torch.Tensor, grad: bool, hooks: Any) -> torch.nn.Parameter:
+def _parameter(data: torch.Tensor, grad: bool, hooks: Any, _attributes: object = None) -> torch.nn.Parameter:
+    """`torch._utils._rebuild_parameter`, and `…_with_state`, whose attributes nobody reads here."""
     _expect(isinstance(data, torch.Tensor) and type(grad) is bool and hooks == OrderedDict(), "no parameter")
     return torch.nn.Parameter(data.detach(), grad)
 
@@ -134,6 +135,7 @@ _CALLS: Final[dict[str, Call]] = {
     "torch._utils _rebuild_tensor_v2": _tensor,
     "torch._utils _rebuild_tensor_v3": _tensor,
     "torch._utils _rebuild_parameter": _parameter,
+    "torch._utils _rebuild_parameter_with_state": _parameter,
     "collections OrderedDict": OrderedDict[Any, Any],
     "torch Size": _size,
     "torch device": _device,
