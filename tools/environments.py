@@ -20,6 +20,7 @@ from typing import Final
 from tools.distributions import DISTRIBUTIONS, ROOT
 
 __all__ = [
+    "ACCELERATORS",
     "BROWSER",
     "EXECUTORCH",
     "FUZZ",
@@ -174,6 +175,9 @@ def with_torch(version: str) -> Environment:
     """Another torch, with what it requires, which hides the one of `.venv`."""
     return Environment(f"build/torch-{version}", lambda: [[f"torch=={version}"]])
 
+
+# Without what it depends on: onnxruntime is in .venv. It is of tens of MB, under Qualcomm's licence.
+ACCELERATORS = Environment("build/accelerators", lambda: [["--no-deps", "-r", "requirements-accelerators.txt"]])
 
 PEERS = Environment("build/peers", lambda: [_built_with(), ["-r", "requirements-peers.txt"]], own_python=True)
 

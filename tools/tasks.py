@@ -19,6 +19,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 - before an import fails that need
 
 from tools.distributions import DISTRIBUTIONS, ROOT
 from tools.environments import (
+    ACCELERATORS,
     BROWSER,
     EXECUTORCH,
     FUZZ,
@@ -169,6 +170,12 @@ def test_accuracy() -> None:
 def test_openvino() -> None:
     """the backend on OpenVINO"""
     pytest("backends/openvino/tests")
+
+
+@task(When.NIGHT)
+def test_accelerators() -> None:
+    """the backends on onnxruntime's providers: Qualcomm's compiler, and its emulator of the NPU"""
+    pytest("-m", "accelerators", beside=ACCELERATORS)
 
 
 @task(When.NIGHT)

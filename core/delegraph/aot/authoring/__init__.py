@@ -8,6 +8,7 @@ Which nodes, and how
     tensors_of, used_results: what goes into and comes out of a node
     symbolic_shape, upper_bounds: its sizes, where they change
     matches, op, Capture, captured, ANY, either, behind: patterns of calls, and each way in which a node is one
+    program_of: some calls as a program of their own, to ask an engine whether it takes them
 What arguments mean
     reduced_dims: the dims that a reduction goes over
     per_dim, same_padding, overhang: of windows; nearest_pixels, resize_scales: of resized images
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from delegraph.aot.authoring.resizing import nearest_pixels, resize_scales
     from delegraph.aot.authoring.sharing import lower_sharing_weights
     from delegraph.aot.delegation.lowered_module import has_fallback
+    from delegraph.aot.delegation.part import program_of
     from delegraph.aot.edge.patterns import ANY, Bindings, Capture, Op, behind, captured, either, matches, op
     from delegraph.aot.graph.attention_masks import hides_nothing, sees_in_every_row
     from delegraph.aot.graph.schema_binding import named_arguments, schema_arguments
@@ -94,6 +96,7 @@ __all__ = [
     "operator_name",
     "overhang",
     "per_dim",
+    "program_of",
     "quantize_call",
     "reduced_dims",
     "resize_scales",
@@ -129,6 +132,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.aot.authoring.resizing": ("nearest_pixels", "resize_scales"),
         "delegraph.aot.authoring.sharing": ("lower_sharing_weights",),
         "delegraph.aot.delegation.lowered_module": ("has_fallback",),
+        "delegraph.aot.delegation.part": ("program_of",),
         "delegraph.aot.edge.patterns": (
             "ANY",
             "Bindings",

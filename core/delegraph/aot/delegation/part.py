@@ -21,8 +21,9 @@ from torch.fx import Graph, GraphModule, Node
 from delegraph.aot.delegation.lowered_module import flat_call
 from delegraph.aot.graph.bodies import referenced
 from delegraph.aot.graph.edit import argument_spec
+from delegraph.aot.graph.scalars import is_scalar
 
-__all__ = ["Part", "part_of"]
+__all__ = ["Part", "part_of", "program_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,17 @@ def part_of(
     results += [OutputSpec(OutputKind.USER_OUTPUT, argument_spec(copies[n]), None) for n in outputs]
     root = {str(node.target): referenced(module, node) for node in references}
     return Part(_program(whole, root, graph, ExportGraphSignature(inputs, results)), constants, arguments)
+
+
+def program_of(whole: ExportedProgram, nodes: Sequence[Node]) -> ExportedProgram:
+    """The program that a delegate of the calls `nodes`, in the order of `whole`'s own graph, would be given: for a
+    partitioner that asks its engine. Weights are shared; a buffer that `whole` changes is an argument."""
+    inside, signature = set(nodes), whole.graph_signature
+    changed = {*signature.buffers_to_mutate.values()}
+    kinds = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+    owned = {s.arg.name for s in signature.input_specs if s.kind in kinds and s.target not in changed}
+    results = [node for node in nodes if not is_scalar(node) and any(user not in inside for user in node.users)]
+    return part_of(whole, whole.graph_module, nodes, results, lambda node: node.name in owned).program
 
 
 def _reads(

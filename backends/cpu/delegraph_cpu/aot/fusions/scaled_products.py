@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 __all__ = ["part_scales"]
 
 _PRODUCTS: Final = ("MatMul", "Transpose")
-"""What reads the scales: products, or turned matrices of theirs."""
+"""Readers of the scales: products, or turned matrices of theirs."""
 
 
 def part_scales(nodes: Sequence[ir.Node], constant: Callable[[NDArray[Any]], ir.Value]) -> None:

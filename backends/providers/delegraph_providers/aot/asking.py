@@ -1,0 +1,141 @@
+"""A program and a provider -> the calls that the provider leaves, each with why: the device's own answer.
+
+The graph is given to the provider as lowering would, with its assignment recorded. Where a graph is refused as a whole,
+each call is asked about by itself; where all of these are taken, the whole is left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from delegraph.aot.authoring import program_of
+from delegraph.errors import UnsupportedOperator
+from delegraph_onnx.convert import ConvertedModel, convert
+from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_providers.aot.target import HTP
+from delegraph_providers.engine import CPU, ProviderFailed, assigned_nodes, session
+from delegraph_providers.options import QnnOptions
+from delegraph_providers.providers import QNN
+
+__all__ = ["Device", "converted", "model_bytes"]
+
+_RECORDED = {"session.record_ep_graph_assignment_info": "1"}
+
+
+def converted(program: ExportedProgram) -> ConvertedModel:
+    """The ONNX model of a partition. Raises `UnsupportedOperator` for a node that the table declines."""
+    return convert(program, GraphBuilder(HTP))
+
+
+def model_bytes(model: ConvertedModel) -> bytes:
+    """The model as onnxruntime reads it."""
+    content: bytes = ir.to_proto(model.model).SerializeToString()
+    return content
+
+
+@dataclass(slots=True)
+class Device:
+    """The device that delegates are for. Answers are kept, by the digest of the graph that was asked about.
+
+    A graph has the weights, too, and a call that is asked about again by itself has the same: a deep model whose parts
+    are alike is one question, or as many as it has calls.
+    """
+
+    options: QnnOptions
+    answers: dict[bytes, Collection[str] | str] = field(default_factory=dict)
+
+    def declined(self, program: ExportedProgram, nodes: Sequence[Node]) -> dict[Node, str]:
+        """Those of the calls `nodes` that the provider leaves. Raises `NotSupported` where there is no provider."""
+        known = _known(program, nodes)
+        results = [node for node in known if any(user not in nodes for user in node.users)]
+        if results:
+            return dict.fromkeys(results, "reads nothing but constants, and no binary of the provider's gives one")
+        return self._declined(program, nodes, known)
+
+    def _declined(self, program: ExportedProgram, nodes: Sequence[Node], known: Collection[Node]) -> dict[Node, str]:
+        try:
+            model = converted(program_of(program, nodes))
+        except UnsupportedOperator as error:  # of a weight that is in another file, say
+            at_fault = [node for node in nodes if error.node in (node.name, *(n.name for n in node.all_input_nodes))]
+            return dict.fromkeys(at_fault or nodes, str(error).partition("\n")[0])
+        answer = self._ask(model_bytes(model))
+        if isinstance(answer, str):
+            return self._one_by_one(program, nodes, known, answer)
+        return _calls_of(answer, model, nodes)
+
+    def _one_by_one(
+        self, program: ExportedProgram, nodes: Sequence[Node], known: Collection[Node], why: str
+    ) -> dict[Node, str]:
+        units = [unit for unit in _units(nodes) if unit[0] not in known]
+        if len(units) == 1:
+            return dict.fromkeys(units[0], f"the provider fails: {why}")
+        left: dict[Node, str] = {}
+        for unit in units:
+            left |= self._declined(program, [*_computed_for(unit, known), *unit], known)
+        return left or dict.fromkeys(nodes, f"the provider takes each call of its partition, and not all: {why}")
+
+    def _ask(self, graph: bytes) -> Collection[str] | str:
+        """The names of the graph's nodes that the provider leaves, or why it refuses the graph."""
+        key = hashlib.sha256(graph).digest()
+        if key not in self.answers:
+            try:
+                made = session(QNN, graph, self.options.of_provider(), _RECORDED)
+            except ProviderFailed as error:
+                self.answers[key] = str(error)
+            else:
+                self.answers[key] = frozenset(assigned_nodes(made).get(CPU, ()))
+        return self.answers[key]
+
+
+def _known(program: ExportedProgram, nodes: Sequence[Node]) -> Collection[Node]:
+    """The calls that nothing of a run goes into."""
+    signature = program.graph_signature
+    by_kind = (signature.inputs_to_parameters, signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants)
+    changed = {*signature.buffers_to_mutate.values()}
+    constants = {name for kind in by_kind for name, target in kind.items() if target not in changed}
+    known: dict[Node, None] = {}
+    for node in nodes:
+        if all(source in known or source.name in constants for source in node.all_input_nodes):
+            known[node] = None
+    return known
+
+
+def _computed_for(unit: Sequence[Node], known: Collection[Node]) -> list[Node]:
+    """Those of the `known` calls that `unit` reads: a weight that is turned first is a weight all the same."""
+    needed: set[Node] = set()
+    waiting = [*unit]
+    while waiting:
+        sources = {source for source in waiting.pop().all_input_nodes if source in known} - needed
+        needed |= sources
+        waiting += sources
+    return [node for node in known if node in needed]
+
+
+def _units(nodes: Sequence[Node]) -> list[list[Node]]:
+    """The calls, each with the elements of its result."""
+    units: dict[Node, list[Node]] = {}
+    for node in nodes:
+        head = node.args[0] if node.target is operator.getitem else node
+        assert isinstance(head, Node)
+        units.setdefault(head, []).append(node)
+    return list(units.values())
+
+
+def _calls_of(left: Collection[str], model: ConvertedModel, nodes: Sequence[Node]) -> dict[Node, str]:
+    """The calls of which the nodes of these names were made."""
+    by_handle: dict[int, Node] = {node.meta["debug_handle"]: node for node in nodes if "debug_handle" in node.meta}
+    declined: dict[Node, str] = {}
+    for operation in model.model.graph:
+        if operation.name in left:
+            for value in operation.outputs:
+                for handle in model.debug_handles.get(str(value.name), ()):
+                    if handle in by_handle:
+                        declined[by_handle[handle]] = f"the provider leaves its {operation.op_type} to the CPU"
+    return declined

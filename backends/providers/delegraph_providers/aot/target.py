@@ -1,0 +1,27 @@
+"""The capabilities of Qualcomm's HTP, for converters to ONNX; and the table that the partitioner asks first."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from delegraph_onnx.converters import TargetTable
+from delegraph_onnx.target import ANY, Target
+from delegraph_providers.providers import QNN
+
+__all__ = ["HTP", "TABLE"]
+
+HTP: Final = Target(
+    QNN.backend_id,
+    producer="delegraph-providers",
+    dtypes=frozenset({torch.float32, torch.float16, torch.int32, torch.int64, torch.uint8, torch.int8, torch.bool}),
+    lacks={"Attention": ANY, "RotaryEmbedding": ANY, "RMSNormalization": ANY},
+    dynamic=False,
+    slow_subnormals=False,
+    exact_max_pool=True,  # of NaN, which the processor drops, its README says
+    recurrent_nan=True,
+    loops=False,
+)
+
+TABLE: Final = TargetTable(HTP)

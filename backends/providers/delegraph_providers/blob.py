@@ -1,0 +1,70 @@
+"""A delegate's blob: header, and the binary that a provider has compiled. Written by `aot`, read by `runtime`.
+
+header | binary        sections of a `delegraph.interfaces.BlobFormat`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from delegraph.interfaces import BlobFormat, BlobTensor, Buffer, read_record
+from delegraph_providers.providers import QNN
+
+__all__ = ["BLOB_VERSION", "DTYPES", "FORMAT", "Blob", "pack", "unpack"]
+
+BLOB_VERSION: Final = 1
+FORMAT: Final = BlobFormat(QNN.backend_id, "delegraph-providers", (BLOB_VERSION,))
+
+DTYPES: Final = {
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "uint16": 4,
+    "int16": 5,
+    "int32": 6,
+    "int64": 7,
+    "bool": 9,
+    "float16": 10,
+}
+"""Dtypes of inputs and outputs, by their numbers in ONNX (`TensorProto.DataType`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A blob's content. `provider` is the version that compiled `binary`, `sdk` that of the tools below it; `read` and
+    `written` are the names of the inputs and outputs of `binary`, in its order, which may read fewer inputs."""
+
+    provider: str
+    sdk: str
+    inputs: tuple[BlobTensor, ...]
+    outputs: tuple[BlobTensor, ...]
+    read: tuple[str, ...]
+    written: tuple[str, ...]
+    binary: Buffer
+
+
+def pack(blob: Blob) -> bytes:
+    """The bytes of `blob`."""
+    header = {name: getattr(blob, name) for name in ("provider", "sdk", "inputs", "outputs", "read", "written")}
+    return FORMAT.pack(header, {"binary": blob.binary})
+
+
+def unpack(processed: Buffer) -> Blob:
+    """Read a blob. Raises `DelegateInvalidCompatibility` for one that is foreign, newer or damaged."""
+    content = FORMAT.unpack(processed)
+    with FORMAT.reading():
+        blob = read_record(Blob, content.header, binary=content.read("binary"))
+        _check((*blob.inputs, *blob.outputs))
+        if not {*blob.read} <= {tensor.name for tensor in blob.inputs}:
+            raise TypeError("its binary reads what is no input")
+        if sorted(blob.written) != sorted(tensor.name for tensor in blob.outputs):
+            raise TypeError("its binary writes other things than outputs")
+    return blob
+
+
+def _check(tensors: Sequence[BlobTensor]) -> None:
+    for tensor in tensors:
+        if tensor.dtype not in DTYPES or not all(type(size) is int and size >= 0 for size in tensor.shape):
+            raise TypeError(f"a tensor of {tensor.dtype!r:.40} and the sizes {tensor.shape!r:.80}")

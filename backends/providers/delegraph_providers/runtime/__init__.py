@@ -1,0 +1,1 @@
+"""Runs blobs of providers, without torch."""

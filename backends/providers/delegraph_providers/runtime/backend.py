@@ -1,0 +1,105 @@
+"""Blob -> a session of the provider that holds its binary -> outputs in planned memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from delegraph.errors import DelegateInvalidCompatibility, Internal
+from delegraph.interfaces import (
+    Argument,
+    Availability,
+    BackendExecutionContext,
+    BackendInitContext,
+    BackendInterface,
+    Buffer,
+    CompileSpec,
+    OptionValue,
+    split_arguments,
+)
+from delegraph_providers.blob import BLOB_VERSION, Blob, unpack
+from delegraph_providers.context_model import context_model
+from delegraph_providers.options import QnnOptions
+from delegraph_providers.providers import QNN
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+__all__ = ["QnnBackend"]
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A session, and the names and dtypes of what it is fed, None for an argument that it does not read."""
+
+    session: onnxruntime.InferenceSession
+    blob: Blob
+    fed: tuple[tuple[str, np.dtype[Any]] | None, ...]
+
+
+class QnnBackend(BackendInterface):
+    """Runs blobs of `delegraph_providers.aot` on Qualcomm's HTP, or on its emulator where that is what is here."""
+
+    blob_version = BLOB_VERSION
+
+    def __init__(self) -> None:
+        self._options: dict[str, OptionValue] = {}
+
+    def is_available(self) -> Availability:
+        """Whether the provider is installed."""
+        there = Availability.of_package(QNN.package)
+        return there if there else Availability(False, there.reason, f"pip install '{QNN.distribution}'")
+
+    def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Handle:
+        """Give the blob's binary to the provider.
+
+        Raises `DelegateInvalidCompatibility` for a blob that is damaged or that the provider refuses, `NotSupported`
+        without a provider, and `InvalidArgument` for options that do not exist; see `QnnOptions`.
+        """
+        from delegraph_providers.engine import ProviderFailed, session, version_of
+
+        blob = unpack(processed)
+        options = QnnOptions.of_compile_specs(compile_specs).updated({**self._options, **context.runtime_specs})
+        entries = {"session.disable_cpu_ep_fallback": "1"}
+        try:
+            made = session(QNN, context_model(blob, QNN.registration), options.of_provider(), entries)
+        except ProviderFailed as error:
+            raise DelegateInvalidCompatibility(
+                f"{version_of(QNN)} refuses a binary that {blob.provider:.80} compiled for soc_model"
+                f" {options.soc_model}, htp_arch {options.htp_arch}: {error}"
+            ) from error
+        fed = tuple((t.name, np.dtype(t.dtype)) if t.name in blob.read else None for t in blob.inputs)
+        return Handle(made, blob, fed)
+
+    def execute(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
+        """Run once, and copy each output into its planned memory."""
+        blob = handle.blob
+        inputs, outputs = split_arguments(QNN.backend_id, args, len(blob.inputs), len(blob.outputs))
+        feeds = {
+            fed[0]: np.require(value, fed[1], ("C", "A"))
+            for fed, value in zip(handle.fed, inputs, strict=True)
+            if fed is not None
+        }
+        try:
+            results = handle.session.run([output.name for output in blob.outputs], feeds)
+        except Exception as error:  # pybind's exceptions have no common base
+            raise Internal(f"{QNN.package} failed in a delegate of {QNN.backend_id}: {error}") from error
+        for result, out in zip(results, outputs, strict=True):
+            assert isinstance(out, np.ndarray)
+            np.copyto(context.resize(out, result.shape), result)
+
+    def num_outputs(self, handle: Handle) -> int:
+        """The number in the blob's header, which the provider confirmed."""
+        return len(handle.blob.outputs)
+
+    def set_option(self, options: Mapping[str, OptionValue]) -> None:
+        """Change the defaults for delegates loaded from now on; see `QnnOptions`."""
+        QnnOptions().updated(options)
+        self._options |= options
+
+    def get_option(self, keys: Sequence[str]) -> dict[str, OptionValue]:
+        """The defaults for delegates that are loaded without options of their own."""
+        return QnnOptions().updated(self._options).chosen(keys)

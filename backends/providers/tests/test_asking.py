@@ -1,0 +1,77 @@
+"""The partitioner asks a device: one that is told here what to say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from delegraph.aot import to_edge
+from delegraph_providers.aot import asking
+from delegraph_providers.aot.partitioner import qnn_partitioner
+from delegraph_providers.engine import CPU, ProviderFailed
+from delegraph_providers.providers import Provider
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x).relu().sigmoid()).tanh()  # type: ignore[no-any-return]
+
+
+class Told:
+    """Refuses graphs that have all of the operators `refused`, and leaves those of `left` to the CPU."""
+
+    def __init__(self, left: Collection[str] = (), refused: Collection[str] = ()) -> None:
+        self.left, self.refused, self.asked = left, refused, list[list[str]]()
+
+    def session(
+        self, _provider: Provider, model: bytes, options: Mapping[str, str], _entries: Mapping[str, str]
+    ) -> onnx.ModelProto:
+        assert options["htp_arch"] == "73"
+        graph = onnx.load_from_string(model)
+        self.asked.append([node.op_type for node in graph.graph.node])
+        if self.refused and {*self.refused} <= {*self.asked[-1]}:
+            raise ProviderFailed("no memory")
+        return graph
+
+    def assigned(self, session: onnx.ModelProto) -> dict[str, list[str]]:
+        return {CPU: [node.name for node in session.graph.node if node.op_type in self.left]}
+
+
+def reasons(told: Told, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr(asking, "session", told.session)
+    monkeypatch.setattr(asking, "assigned_nodes", told.assigned)
+    program = to_edge(torch.export.export(Model(), (torch.randn(2, 4),))).exported_program()
+    declined = qnn_partitioner(soc_model=43, htp_arch=73).partition(program).declined
+    return {name.removeprefix("aten_").removesuffix("_default"): reason for name, reason in declined.items()}
+
+
+def test_a_device_that_takes_all_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told()
+    assert reasons(told, monkeypatch) == {}
+    assert len(told.asked) == 1
+
+
+def test_what_it_leaves_is_left_and_the_rest_asked_about_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(left={"Sigmoid"})
+    assert reasons(told, monkeypatch) == {"sigmoid": "the provider leaves its Sigmoid to the CPU"}
+    assert len(told.asked) == 3, "the whole, then what stands before it and behind it"
+
+
+def test_a_graph_that_is_refused_is_asked_about_call_by_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(refused={"Tanh"})
+    assert reasons(told, monkeypatch) == {"tanh": "the provider fails: no memory"}
+
+
+def test_calls_that_are_refused_together_alone_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(refused={"Relu", "Sigmoid"})
+    left = reasons(told, monkeypatch)
+    assert {*left.values()} == {"the provider takes each call of its partition, and not all: no memory"}
+    assert {"relu", "sigmoid"} <= left.keys()

@@ -1,0 +1,127 @@
+"""Blobs, the ONNX model that they become at load, options, and what is said where the provider is not installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+import delegraph
+from delegraph.errors import DelegateInvalidCompatibility, InvalidArgument, LoweringError
+from delegraph.interfaces import BlobTensor, CompileSpec
+from delegraph_providers.blob import DTYPES, FORMAT, Blob, pack, unpack
+from delegraph_providers.context_model import context_model
+from delegraph_providers.options import QnnOptions
+from delegraph_providers.runtime.backend import QnnBackend
+
+BLOB = Blob(
+    "onnxruntime_qnn 2.7.0, onnxruntime 1.31.1",
+    "v2.51.0",
+    (BlobTensor("x", "float32", (1, 300)), BlobTensor("n", "int64", (), scalar=True), BlobTensor("y", "uint8", (2,))),
+    (BlobTensor("a", "float32", (1, 2, 3)), BlobTensor("b", "bool", ())),
+    ("y", "x"),
+    ("b", "a"),
+    bytes(range(256)) * 3,
+)
+
+
+def test_a_blob_comes_back() -> None:
+    read = unpack(pack(BLOB))
+    assert replace(read, binary=bytes(read.binary)) == BLOB
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"inputs": (BlobTensor("x", "float64", (1,)), *BLOB.inputs[1:])},
+        {"inputs": (BlobTensor("x", "float32", ("batch",)), *BLOB.inputs[1:])},
+        {"read": ("x", "z")},
+        {"written": ("a",)},
+        {"written": ("a", "a")},
+    ],
+    ids=str,
+)
+def test_a_header_that_lowering_does_not_write_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(DelegateInvalidCompatibility, match="its header cannot be read"):
+        unpack(pack(replace(BLOB, **changed)))
+
+
+def test_a_changed_binary_is_found() -> None:
+    data = bytearray(pack(BLOB))
+    data[-10] ^= 1
+    with pytest.raises(DelegateInvalidCompatibility, match=FORMAT.backend_id):
+        unpack(bytes(data))
+
+
+def test_the_model_holds_the_binary_in_one_node() -> None:
+    model = onnx.load_from_string(context_model(BLOB, "SomeProvider"))
+    onnx.checker.check_model(model, full_check=False)
+    (node,) = model.graph.node
+    settings = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    assert (node.op_type, node.domain, [*node.input], [*node.output]) == (
+        "EPContext",
+        "com.microsoft",
+        ["y", "x"],
+        ["b", "a"],
+    )
+    assert settings == {
+        "main_context": 1,
+        "embed_mode": 1,
+        "ep_cache_context": BLOB.binary,
+        "ep_sdk_version": b"v2.51.0",
+        "partition_name": b"delegate",
+        "source": b"SomeProvider",
+    }
+    tensors = {tensor.name: tensor for tensor in (*BLOB.inputs, *BLOB.outputs)}
+    for value in (*model.graph.input, *model.graph.output):
+        kind = value.type.tensor_type
+        assert kind.elem_type == DTYPES[tensors[value.name].dtype]
+        assert tuple(dim.dim_value for dim in kind.shape.dim) == tensors[value.name].shape
+
+
+def test_the_numbers_of_dtypes_are_those_of_onnx() -> None:
+    for name, number in DTYPES.items():
+        assert onnx.helper.tensor_dtype_to_np_dtype(number).name == name
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"soc_model": -1}, "soc_model is -1"),
+        ({"htp_arch": "75"}, "htp_arch is '75'"),
+        ({"precision": "f64"}, "precision is 'f64'; it may be f16 or f32"),
+        ({"vtcm_mb": True}, "vtcm_mb is True"),
+        ({"performance_mode": "fast"}, "performance_mode is 'fast'; it may be default, burst"),
+    ],
+)
+def test_an_option_has_the_values_that_it_has(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidArgument, match=told):
+        QnnOptions(**options)
+
+
+def test_options_come_back_from_compile_specs() -> None:
+    options = QnnOptions(43, 73, "f32", 8, "burst")
+    specs = [*options.compile_specs(), CompileSpec("of somebody else", b"1")]
+    assert QnnOptions.of_compile_specs(specs) == options
+    assert options.of_provider() == {
+        "soc_model": "43",
+        "htp_arch": "73",
+        "enable_htp_fp16_precision": "0",
+        "vtcm_mb": "8",
+        "htp_performance_mode": "burst",
+    }
+
+
+def test_without_the_provider_what_to_install_is_said() -> None:
+    if importlib.util.find_spec("onnxruntime_qnn") is not None:
+        pytest.skip("the provider is installed")
+    there = QnnBackend().is_available()
+    assert not there
+    assert (there.reason, there.fix) == ("onnxruntime_qnn is not installed", "pip install 'delegraph-providers[qnn]'")
+    with pytest.raises(LoweringError, match=r"pip install 'delegraph-providers\[qnn\]'"):
+        delegraph.lower(nn.ReLU(), (torch.randn(2),), backends=["qnn"])
