@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -135,7 +136,8 @@ def test_the_runtime_needs_no_torch(tmp_path: Path) -> None:
 def test_the_example_of_the_readme(tmp_path: Path) -> None:
     text = Path(__file__).parents[1].joinpath("README.md").read_text("utf-8")
     (snippet,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    subprocess.run([sys.executable, "-c", snippet], check=True, cwd=tmp_path)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    subprocess.run([sys.executable, "-c", snippet], check=True, cwd=tmp_path, env=environment)
 
 
 def test_a_binary_that_the_provider_refuses_is_an_error() -> None:
