@@ -51,6 +51,7 @@ class Target:
     quantized_as: how quantized values are told; domain_of_16_bits: where QuantizeLinear and DequantizeLinear have 16
         bits (ONNX's own have them from opset 21 on).
     dynamic: whether sizes may be known in the run alone; where not, nodes with such sizes are declined.
+    linear_by_rows: whether a linear layer of more than two dims is Gemm of its rows, and not MatMul and Add.
     attention_from: the number of rows from which Attention is faster than its parts; causal ones are whole anyway.
     slow_subnormals: whether products with subnormal numbers take longer than others.
     exact_max_pool: whether the values of MaxPool are NaN where a window has one, and -inf where it has nothing else.
@@ -72,6 +73,7 @@ class Target:
     quantized_as: QuantizedAs = QuantizedAs.QDQ
     domain_of_16_bits: str = ""
     dynamic: bool = True
+    linear_by_rows: bool = False
     attention_from: int = 0
     slow_subnormals: bool = True
     exact_max_pool: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -12,10 +12,7 @@ from delegraph.errors import NotSupported
 from delegraph_cpu.engine import onnxruntime
 from delegraph_providers.providers import Provider
 
-__all__ = ["CPU", "FLATTENED_ERRORS", "ProviderFailed", "assigned_nodes", "session", "version_of"]
-
-CPU: Final = "CPUExecutionProvider"
-"""Where onnxruntime runs what a provider leaves."""
+__all__ = ["FLATTENED_ERRORS", "ProviderFailed", "session", "version_of"]
 
 FLATTENED_ERRORS: Final = 300
 """Characters of an error of onnxruntime's that stand in a reason."""
@@ -81,12 +78,3 @@ def session(
         return onnxruntime.InferenceSession(model, settings, enable_fallback=0)
     except Exception as error:  # pybind's exceptions have no common base
         raise ProviderFailed(" ".join(str(error).split())[:FLATTENED_ERRORS]) from error
-
-
-def assigned_nodes(session: onnxruntime.InferenceSession) -> dict[str, Sequence[str]]:
-    """The names of a graph's nodes by where they run, `CPU` or the provider's registration. The session was made with
-    `session.record_ep_graph_assignment_info`."""
-    parts: dict[str, list[str]] = {}
-    for part in session.get_provider_graph_assignment_info():
-        parts.setdefault(part.ep_name, []).extend(node.name for node in part.get_nodes())
-    return dict(parts)

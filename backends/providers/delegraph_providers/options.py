@@ -68,6 +68,7 @@ class QnnOptions(DelegateOptions):
         """The options of the QNN execution provider."""
         options = {"soc_model": str(self.soc_model), "htp_arch": str(self.htp_arch)}
         options["enable_htp_fp16_precision"] = str(int(self.precision == "f16"))
+        options["offload_graph_io_quantization"] = "0"  # or quantized values go to the CPU where they enter and leave
         if self.vtcm_mb:
             options["vtcm_mb"] = str(self.vtcm_mb)
         if self.performance_mode != "default":

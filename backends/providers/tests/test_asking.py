@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import onnx
 import pytest
@@ -11,9 +11,10 @@ from torch import nn
 
 from delegraph.aot import to_edge
 from delegraph_providers.aot import asking
+from delegraph_providers.aot.compiling import Compiled
 from delegraph_providers.aot.partitioner import qnn_partitioner
-from delegraph_providers.engine import CPU, ProviderFailed
-from delegraph_providers.providers import Provider
+from delegraph_providers.engine import ProviderFailed
+from delegraph_providers.options import QnnOptions
 
 
 class Model(nn.Module):
@@ -31,23 +32,17 @@ class Told:
     def __init__(self, left: Collection[str] = (), refused: Collection[str] = ()) -> None:
         self.left, self.refused, self.asked = left, refused, list[list[str]]()
 
-    def session(
-        self, _provider: Provider, model: bytes, options: Mapping[str, str], _entries: Mapping[str, str]
-    ) -> onnx.ModelProto:
-        assert options["htp_arch"] == "73"
-        graph = onnx.load_from_string(model)
-        self.asked.append([node.op_type for node in graph.graph.node])
+    def compiled(self, model: bytes, options: QnnOptions) -> Compiled:
+        assert options.htp_arch == 73
+        nodes = onnx.load_from_string(model).graph.node
+        self.asked.append([node.op_type for node in nodes])
         if self.refused and {*self.refused} <= {*self.asked[-1]}:
             raise ProviderFailed("no memory")
-        return graph
-
-    def assigned(self, session: onnx.ModelProto) -> dict[str, list[str]]:
-        return {CPU: [node.name for node in session.graph.node if node.op_type in self.left]}
+        return Compiled((), tuple(node for node in nodes if node.op_type in self.left))
 
 
 def reasons(told: Told, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    monkeypatch.setattr(asking, "session", told.session)
-    monkeypatch.setattr(asking, "assigned_nodes", told.assigned)
+    monkeypatch.setattr(asking, "compiled", told.compiled)
     program = to_edge(torch.export.export(Model(), (torch.randn(2, 4),))).exported_program()
     declined = qnn_partitioner(soc_model=43, htp_arch=73).partition(program).declined
     return {name.removeprefix("aten_").removesuffix("_default"): reason for name, reason in declined.items()}

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from delegraph_testkit import BackendConformance
+from delegraph_testkit import BackendConformance, QuantizerConformance
 
 pytestmark = pytest.mark.accelerators
 
 
 class TestQnn(BackendConformance):
+    name = "qnn"
+
+
+class TestQnnQuantizer(QuantizerConformance):
     name = "qnn"

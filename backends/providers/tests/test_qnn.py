@@ -98,6 +98,19 @@ def test_a_model_is_one_delegate(name: str) -> None:
         assert_near(run(*args), model(*args))
 
 
+@pytest.mark.parametrize("name", ["convolutions", "encoder", "mlp"])
+def test_a_quantized_model_is_one_delegate_of_integers(name: str) -> None:
+    model, args = model_of(WHOLE[name])
+    quantized = delegraph.quantize(model, [args], backends=["qnn"])
+    lowered = delegraph.lower(quantized, backends=["qnn"])
+    (method,) = lowered.report.methods.values()
+    assert len(method.delegates) == 1
+    assert not method.leftovers
+    result, rounded = delegraph.load(bytes(lowered))(*args), quantized.program.module()(*args)
+    noise = (result - rounded).square().mean() / rounded.square().mean()
+    assert noise < 10 ** (-30 / 10), "30 dB: values are rounded alike, but for some that lie between two integers"
+
+
 def test_what_the_provider_leaves_is_told_in_its_words() -> None:
     model, args = model_of(lambda: (Embeds(), (torch.tensor([[1, 2, 3, 9]]),)))
     lowered = delegraph.lower(model, args, backends=["qnn"])

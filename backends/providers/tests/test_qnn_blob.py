@@ -112,6 +112,7 @@ def test_options_come_back_from_compile_specs() -> None:
         "soc_model": "43",
         "htp_arch": "73",
         "enable_htp_fp16_precision": "0",
+        "offload_graph_io_quantization": "0",
         "vtcm_mb": "8",
         "htp_performance_mode": "burst",
     }

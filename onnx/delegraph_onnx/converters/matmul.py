@@ -15,9 +15,12 @@ from delegraph_onnx.node_facts import dtype_of, rank_of, shape_of
 
 @convert_with("linear", dtypes=REALS, keep=True)
 def linear(g: GraphBuilder, node: Node, input: Node, weight: Node, bias: Node | None) -> ir.Value:
-    """Gemm for a matrix; for more dims MatMul and Add, which onnxruntime's transformer fusions match."""
-    if rank_of(input) == 2 == rank_of(weight):
-        return g.op("Gemm", g.value(input), g.value(weight), None if bias is None else g.value(bias), transB=1)
+    """Gemm for a matrix; for more dims MatMul and Add, which onnxruntime's transformer fusions match, or Gemm of the
+    rows."""
+    if rank_of(weight) == 2 and (rank_of(input) == 2 or (rank_of(input) > 2 and g.target.linear_by_rows)):
+        rows = g.value(input) if rank_of(input) == 2 else g.reshape(g.value(input), [-1, shape_of(weight)[1]])
+        product = g.op("Gemm", rows, g.value(weight), None if bias is None else g.value(bias), transB=1)
+        return product if rank_of(input) == 2 else g.reshape(product, shape_of(node))
     product = g.op("MatMul", g.value(input), _transposed(g, weight))
     return product if bias is None else g.op("Add", product, g.value(bias))
 

@@ -1,6 +1,6 @@
 """A program and a provider -> the calls that the provider leaves, each with why: the device's own answer.
 
-The graph is given to the provider as lowering would, with its assignment recorded. Where a graph is refused as a whole,
+The graph is compiled by the provider as lowering does. Where a graph is refused as a whole,
 each call is asked about by itself; where all of these are taken, the whole is left.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import onnx_ir as ir
 from torch.export import ExportedProgram
@@ -19,14 +20,15 @@ from delegraph.aot.authoring import program_of
 from delegraph.errors import UnsupportedOperator
 from delegraph_onnx.convert import ConvertedModel, convert
 from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_providers.aot.compiling import compiled
 from delegraph_providers.aot.target import HTP
-from delegraph_providers.engine import CPU, ProviderFailed, assigned_nodes, session
+from delegraph_providers.engine import ProviderFailed
 from delegraph_providers.options import QnnOptions
-from delegraph_providers.providers import QNN
 
 __all__ = ["Device", "converted", "model_bytes"]
 
-_RECORDED = {"session.record_ep_graph_assignment_info": "1"}
+Left: TypeAlias = Mapping[str, str]
+"""By the names of the values that the nodes give which a provider leaves, the operators of these nodes."""
 
 
 def converted(program: ExportedProgram) -> ConvertedModel:
@@ -49,7 +51,7 @@ class Device:
     """
 
     options: QnnOptions
-    answers: dict[bytes, Collection[str] | str] = field(default_factory=dict)
+    answers: dict[bytes, Left | str] = field(default_factory=dict)
 
     def declined(self, program: ExportedProgram, nodes: Sequence[Node]) -> dict[Node, str]:
         """Those of the calls `nodes` that the provider leaves. Raises `NotSupported` where there is no provider."""
@@ -81,16 +83,16 @@ class Device:
             left |= self._declined(program, [*_computed_for(unit, known), *unit], known)
         return left or dict.fromkeys(nodes, f"the provider takes each call of its partition, and not all: {why}")
 
-    def _ask(self, graph: bytes) -> Collection[str] | str:
-        """The names of the graph's nodes that the provider leaves, or why it refuses the graph."""
+    def _ask(self, graph: bytes) -> Left | str:
+        """What the provider leaves of a graph, or why it refuses it."""
         key = hashlib.sha256(graph).digest()
         if key not in self.answers:
             try:
-                made = session(QNN, graph, self.options.of_provider(), _RECORDED)
+                made = compiled(graph, self.options)
             except ProviderFailed as error:
                 self.answers[key] = str(error)
             else:
-                self.answers[key] = frozenset(assigned_nodes(made).get(CPU, ()))
+                self.answers[key] = {name: node.op_type for node in made.left for name in node.output}
         return self.answers[key]
 
 
@@ -128,14 +130,12 @@ def _units(nodes: Sequence[Node]) -> list[list[Node]]:
     return list(units.values())
 
 
-def _calls_of(left: Collection[str], model: ConvertedModel, nodes: Sequence[Node]) -> dict[Node, str]:
-    """The calls of which the nodes of these names were made."""
+def _calls_of(left: Left, model: ConvertedModel, nodes: Sequence[Node]) -> dict[Node, str]:
+    """The calls of which the nodes were made that give these values."""
     by_handle: dict[int, Node] = {node.meta["debug_handle"]: node for node in nodes if "debug_handle" in node.meta}
     declined: dict[Node, str] = {}
-    for operation in model.model.graph:
-        if operation.name in left:
-            for value in operation.outputs:
-                for handle in model.debug_handles.get(str(value.name), ()):
-                    if handle in by_handle:
-                        declined[by_handle[handle]] = f"the provider leaves its {operation.op_type} to the CPU"
+    for value, operator_type in left.items():
+        for handle in model.debug_handles.get(value, ()):
+            if handle in by_handle:
+                declined[by_handle[handle]] = f"the provider leaves its {operator_type} to the CPU"
     return declined

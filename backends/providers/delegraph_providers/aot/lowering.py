@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import ClassVar
 
 import onnx
@@ -12,8 +10,9 @@ from torch.export import ExportedProgram
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_providers.aot.asking import converted, model_bytes
+from delegraph_providers.aot.compiling import compiled
 from delegraph_providers.blob import BLOB_VERSION, Blob, pack
-from delegraph_providers.engine import ProviderFailed, session, version_of
+from delegraph_providers.engine import ProviderFailed, version_of
 from delegraph_providers.options import QnnOptions
 from delegraph_providers.providers import QNN
 
@@ -53,19 +52,13 @@ class QnnLowering(BackendDetails):
 
 def _compiled(graph: bytes, options: QnnOptions) -> onnx.NodeProto:
     """The node that holds the binary which the provider makes of a graph."""
-    with tempfile.TemporaryDirectory(prefix="delegraph-providers-") as folder:
-        path = Path(folder, "context.onnx")
-        entries = {"ep.context_enable": "1", "ep.context_embed_mode": "1", "ep.context_file_path": str(path)}
-        try:
-            session(QNN, graph, options.of_provider(), entries)
-            nodes = onnx.load(path).graph.node
-        except (ProviderFailed, OSError) as error:
-            raise PreprocessError(f"{version_of(QNN)} does not compile the partition: {error}") from error
-    left = sorted(node.op_type for node in nodes if node.op_type != "EPContext")
-    if left or len(nodes) != 1:
+    try:
+        made = compiled(graph, options)
+    except ProviderFailed as error:
+        raise PreprocessError(f"{version_of(QNN)} does not compile the partition: {error}") from error
+    if made.left or len(made.parts) != 1:
+        left = ", ".join(sorted(node.op_type for node in made.left)) or "nothing"
         raise PreprocessError(
-            f"{version_of(QNN)} does not take the partition whole: {len(nodes)} parts, and {', '.join(left)} left"
+            f"{version_of(QNN)} does not take the partition whole: {len(made.parts)} parts, and {left} left"
         )
-    (node,) = nodes
-    assert isinstance(node, onnx.NodeProto)
-    return node
+    return made.parts[0]

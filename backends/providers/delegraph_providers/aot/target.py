@@ -15,9 +15,16 @@ __all__ = ["HTP", "TABLE"]
 HTP: Final = Target(
     QNN.backend_id,
     producer="delegraph-providers",
-    dtypes=frozenset({torch.float32, torch.float16, torch.int32, torch.int64, torch.uint8, torch.int8, torch.bool}),
+    opset=21,  # from which on QuantizeLinear has 16 bits
+    dtypes=frozenset(
+        {
+            *(torch.float32, torch.float16, torch.int32, torch.int64, torch.bool),
+            *(torch.uint8, torch.int8, torch.uint16, torch.int16),
+        }
+    ),
     lacks={"Attention": ANY, "RotaryEmbedding": ANY, "RMSNormalization": ANY},
     dynamic=False,
+    linear_by_rows=True,  # of integers the processor has no MatMul and Add in one
     slow_subnormals=False,
     exact_max_pool=True,  # of NaN, which the processor drops, its README says
     recurrent_nan=True,
