@@ -401,7 +401,7 @@ def test_a_program_without_its_example_inputs_needs_batches() -> None:
     quantized = delegraph.quantize(exported, [X], quantizers=[Int8Quantizer()])
     assert torch.equal(quantized.program.module()(*X), expected)
     with pytest.raises(LoweringError, match=r"without its example inputs, .* or give calibration"):
-        delegraph.quantize(exported, quantizers=[Int8Quantizer()])
+        delegraph.quantize(exported, recipe="int8_dynamic")
 
 
 def test_a_factory_that_makes_something_else_is_refused(plugins: PluginRegistry) -> None:
