@@ -84,7 +84,7 @@ class Device:
         return left or dict.fromkeys(nodes, f"the provider takes each call of its partition, and not all: {why}")
 
     def _ask(self, graph: bytes) -> Left | str:
-        """What the provider leaves of a graph, or why it refuses it."""
+        """The part of a graph that the provider leaves, or why it refuses all of it."""
         key = hashlib.sha256(graph).digest()
         if key not in self.answers:
             try:
