@@ -1,4 +1,4 @@
-"""Values that the quantizer puts on grids: all that a call reads and gives, so that the provider takes it for integers."""
+"""Values that the quantizer puts on grids: all that a call reads and gives, for the provider to take it for integers."""
 
 from __future__ import annotations
 
