@@ -1,4 +1,4 @@
-"""Values that the quantizer puts on grids: all that a call reads and gives, for the provider to take it for integers."""
+"""Values that the quantizer puts on grids: all that a call reads and gives, so that it is taken for integers."""
 
 from __future__ import annotations
 
