@@ -321,3 +321,18 @@ def test_what_jumps_at_zero_finds_the_zero_of_a_grid(name: str) -> None:
             return JUMPS[name](rounded(x, *settings))
 
         check(function, x, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e-6, 1e-8, 1e-10])
+def test_a_grid_as_fine_as_roundings(scale: float) -> None:
+    """Joined with the grid before, OpenVINO loses such steps, or gives NaN: the fine one is left to kernels."""
+
+    class Means(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return rounded(rounded(x, 0.0092, 30).mean(-1, keepdim=True), scale, 30)
+
+    x, model = torch.linspace(-1, 1, 6).view(1, 2, 3), Means()
+    lowered = delegraph.lower(model, (x,), backends=["openvino"])
+    assert ("its step is" in str(lowered.report)) == (scale < 1e-6)
+    result = delegraph.load(bytes(lowered))(x)
+    torch.testing.assert_close(result, model(x), rtol=0, atol=1.001 * scale)

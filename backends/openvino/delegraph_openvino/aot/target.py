@@ -19,6 +19,9 @@ from delegraph_openvino.blob import BACKEND_ID
 __all__ = ["OPENVINO", "TABLE"]
 
 _BYTES: Final = frozenset({torch.int8, torch.uint8})
+_SMALLEST_STEP: Final = 2.0**-20
+"""Of a grid of values. Between one of 2^-7 and one of 2^-24 OpenVINO is several steps off, and below 2^-33 all is NaN;
+a value of such a range is what a sum leaves that is zero but for roundings."""
 _PARAMETERS: Final = "quantized_decomposed::"
 """The prefix of calls with operands that are scales in float64, which stay within the calls."""
 
@@ -72,6 +75,8 @@ def _declined_quantization(node: Node) -> str | None:
     call = quantize_call(node)
     if call is not None and not call.quantizes and node.meta["val"].dtype == torch.float64:
         return "its result is float64"
+    if call is not None and isinstance(call.scale, float) and 0 < call.scale < _SMALLEST_STEP:
+        return f"its step is {call.scale:.3g}, so small that OpenVINO, which joins roundings, loses it or gives NaN"
     return None if call is None or call.dtype in _BYTES else f"its integers are {call.dtype}, not int8 or uint8"
 
 
