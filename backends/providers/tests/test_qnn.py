@@ -146,6 +146,13 @@ def test_the_runtime_needs_no_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_stranger_s_delegate_runs_isolated(tmp_path: Path) -> None:
+    model, args = model_of(WHOLE["mlp"])
+    delegraph.lower(model, args, backends=["qnn"]).save(tmp_path / "m.pte")
+    with delegraph.load(tmp_path / "m.pte", isolated=True) as run:
+        assert_near(run(*args), model(*args))
+
+
 def test_the_example_of_the_readme(tmp_path: Path) -> None:
     text = Path(__file__).parents[1].joinpath("README.md").read_text("utf-8")
     (snippet,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)

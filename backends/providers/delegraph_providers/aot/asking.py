@@ -1,7 +1,7 @@
 """A program and a provider -> the calls that the provider leaves, each with why: the device's own answer.
 
-The graph is compiled by the provider as lowering does. Where a graph is refused as a whole,
-each call is asked about by itself; where all of these are taken, the whole is left.
+The graph is compiled by the provider as lowering does. Where a graph is refused as a whole, each call is asked about by
+itself; where all of these are taken, the whole is left.
 """
 
 from __future__ import annotations
