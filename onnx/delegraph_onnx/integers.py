@@ -1,11 +1,12 @@
 """Integers that represent a float value: how they are stored, and quantized from and dequantized to it in ONNX.
 
 torch's int8 is stored as uint8, 128 higher, and so is its zero point: the same grid. Engines multiply uint8 with int8
-(weights) many times faster than int8 with int8.
+(weights) many times faster than int8 with int8. Some have 16 bits without a sign alone (`Target.unsigned`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,16 +21,25 @@ from delegraph_onnx.target import QuantizedAs
 if TYPE_CHECKING:
     from delegraph_onnx.graph_builder import GraphBuilder
 
-__all__ = ["Affine", "Integers", "dequantized", "narrowed", "quantized", "shifted"]
+__all__ = ["Affine", "Integers", "dequantized", "narrowed", "quantized", "shift_of", "shifted"]
 
-_STORED: Final[dict[torch.dtype, tuple[type[np.integer[Any]], int]]] = {
-    torch.int8: (np.uint8, 128),
-    torch.uint8: (np.uint8, 0),
-    torch.int16: (np.int16, 0),
-    torch.uint16: (np.uint16, 0),
-    torch.int32: (np.int32, 0),
+_STORED: Final[dict[torch.dtype, type[np.integer[Any]]]] = {
+    torch.int8: np.int8,
+    torch.uint8: np.uint8,
+    torch.int16: np.int16,
+    torch.uint16: np.uint16,
+    torch.int32: np.int32,
 }
-"""dtype -> that of the stored integers, and the amount by which these are higher."""
+_UNSIGNED: Final[dict[torch.dtype, tuple[type[np.integer[Any]], torch.dtype, int]]] = {
+    torch.int8: (np.uint8, torch.uint8, 128),
+    torch.int16: (np.uint16, torch.uint16, 32768),
+}
+"""dtype -> that of the stored integers if they have no sign, for NumPy and torch, and how much higher they are."""
+
+
+def shift_of(dtype: torch.dtype, unsigned: Container[torch.dtype]) -> int:
+    """The amount by which stored integers of `dtype` are higher."""
+    return _UNSIGNED[dtype][2] if dtype in unsigned else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +53,17 @@ class Affine:
     dtype: type[np.integer[Any]]
 
     @classmethod
-    def of(cls, scale: float, zero_point: int, low: int, high: int, dtype: torch.dtype) -> Affine:
+    def of(
+        cls,
+        scale: float,
+        zero_point: int,
+        low: int,
+        high: int,
+        dtype: torch.dtype,
+        unsigned: Container[torch.dtype] = (torch.int8,),
+    ) -> Affine:
         """torch's parameters in stored terms; the scale in float32, in which both torch and onnxruntime compute."""
-        stored, shift = _STORED[dtype]
+        stored, shift = _UNSIGNED[dtype][0] if dtype in unsigned else _STORED[dtype], shift_of(dtype, unsigned)
         return cls(float(np.float32(scale)), zero_point + shift, low + shift, high + shift, stored)
 
     @property
@@ -113,15 +131,15 @@ def quantized(g: GraphBuilder, real: ir.Value, grid: Affine) -> ir.Value:
     if g.target.quantized_as is QuantizedAs.ARITHMETIC:
         return _counted(g, real, grid)
     domain = "" if grid.dtype is np.uint8 else g.target.domain_of_16_bits
-    if grid.dtype is np.uint8:
-        return narrowed(g, g.op("QuantizeLinear", real, *grid.inputs(g)), grid.full, grid)
+    if grid.dtype is np.uint8 or grid == grid.full:
+        return narrowed(g, g.op("QuantizeLinear", real, *grid.inputs(g), domain=domain), grid.full, grid)
     low, high = ((bound - grid.zero_point) * grid.scale for bound in (grid.low, grid.high))
     limited = g.op("Clip", real, *(g.constant(np.array(bound, np.float32)) for bound in (low, high)))
     return g.op("QuantizeLinear", limited, *grid.inputs(g), domain=domain)
 
 
 def narrowed(g: GraphBuilder, value: ir.Value, known: Affine, grid: Affine) -> ir.Value:
-    """Integers within `known`, limited to the range of `grid`: both have the same uint8 grid."""
+    """Integers within `known`, limited to the range of `grid`: both have the same grid without a sign."""
     if grid.low <= known.low and known.high <= grid.high:
         return value
     return g.op("Clip", value, *(g.constant(np.array(bound, grid.dtype)) for bound in (grid.low, grid.high)))
@@ -158,8 +176,11 @@ def _computed(g: GraphBuilder, integers: Integers) -> ir.Value:
 
 
 def shifted(g: GraphBuilder, value: ir.Value, to: torch.dtype) -> ir.Value:
-    """int8 as uint8, 128 higher, or back: only the highest bit changes."""
-    bit = g.constant(np.array(128, np.uint8))
-    if to == torch.uint8:
-        return g.op("BitwiseXor", g.cast(value, torch.uint8), bit)
-    return g.cast(g.op("BitwiseXor", value, bit), torch.int8)
+    """int8 as uint8, 128 higher, or back, and 16 bits alike: only the highest bit changes."""
+    for signed, (array, unsigned, shift) in _UNSIGNED.items():
+        bit = g.constant(np.array(shift, array))
+        if to == unsigned:
+            return g.op("BitwiseXor", g.cast(value, unsigned), bit)
+        if to == signed:
+            return g.cast(g.op("BitwiseXor", value, bit), signed)
+    raise AssertionError(f"{to} is not shifted")

@@ -50,6 +50,7 @@ class Target:
         than torch; such an operator is then written by others.
     quantized_as: how quantized values are told; domain_of_16_bits: where QuantizeLinear and DequantizeLinear have 16
         bits (ONNX's own have them from opset 21 on).
+    unsigned: the dtypes of integers with a sign that values of the program have, and the engine's do not.
     dynamic: whether sizes may be known in the run alone; where not, nodes with such sizes are declined.
     linear_by_rows: whether a linear layer of more than two dims is Gemm of its rows, and not MatMul and Add.
     attention_from: the number of rows from which Attention is faster than its parts; causal ones are whole anyway.
@@ -72,6 +73,7 @@ class Target:
     lacks: Mapping[str, frozenset[torch.dtype]] = field(default_factory=dict)
     quantized_as: QuantizedAs = QuantizedAs.QDQ
     domain_of_16_bits: str = ""
+    unsigned: frozenset[torch.dtype] = frozenset({torch.int8})
     dynamic: bool = True
     linear_by_rows: bool = False
     attention_from: int = 0

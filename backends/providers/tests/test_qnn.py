@@ -98,17 +98,18 @@ def test_a_model_is_one_delegate(name: str) -> None:
         assert_near(run(*args), model(*args))
 
 
+@pytest.mark.parametrize(("recipe", "decibels"), [("int8", 30), ("int16x8", 50)])
 @pytest.mark.parametrize("name", ["convolutions", "encoder", "mlp"])
-def test_a_quantized_model_is_one_delegate_of_integers(name: str) -> None:
+def test_a_quantized_model_is_one_delegate_of_integers(name: str, recipe: str, decibels: int) -> None:
     model, args = model_of(WHOLE[name])
-    quantized = delegraph.quantize(model, [args], backends=["qnn"])
+    quantized = delegraph.quantize(model, [args], backends=["qnn"], recipe=recipe)
     lowered = delegraph.lower(quantized, backends=["qnn"])
     (method,) = lowered.report.methods.values()
     assert len(method.delegates) == 1
     assert not method.leftovers
     result, rounded = delegraph.load(bytes(lowered))(*args), quantized.program.module()(*args)
     noise = (result - rounded).square().mean() / rounded.square().mean()
-    assert noise < 10 ** (-30 / 10), "30 dB: values are rounded alike, but for some that lie between two integers"
+    assert noise < 10 ** (-decibels / 10), "values are rounded alike, but for some that lie between two integers"
 
 
 def test_what_the_provider_leaves_is_told_in_its_words() -> None:

@@ -43,7 +43,7 @@ def test_every_call_of_floats_stands_between_integers() -> None:
     assert not floats
 
 
-@pytest.mark.parametrize("recipe", ["int16x8", "int8_dynamic", "int8_weight_only"])
+@pytest.mark.parametrize("recipe", ["int8_dynamic", "int8_weight_only", "int4_weight_only"])
 def test_a_recipe_that_the_processor_has_no_integers_for(recipe: str) -> None:
     with pytest.raises(LoweringError, match=f"quantizer 'qnn' annotates .* recipe '{recipe}' has others"):
         qnn_quantizer(recipe=recipe)

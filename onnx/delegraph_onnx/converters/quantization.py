@@ -18,7 +18,7 @@ from delegraph.aot.authoring import Granularity, operator_name, quantize_call, s
 from delegraph_onnx.converters.table import Check, Convert, convert_named, name_of, unless
 from delegraph_onnx.dtypes import ALL
 from delegraph_onnx.graph_builder import GraphBuilder
-from delegraph_onnx.integers import Affine, Integers, dequantized, quantized, shifted
+from delegraph_onnx.integers import Affine, Integers, dequantized, quantized, shift_of, shifted
 from delegraph_onnx.node_facts import are_known, dtype_of, rank_of, shape_of
 
 _F = TypeVar("_F", bound=Convert)
@@ -47,10 +47,10 @@ def quantize_per_tensor(
     if step is None or zero is None or dtype == torch.int32:
         parameters = (_scalar(g, scale), _scalar(g, zero_point))
         return _quantized(g, g.tensor(input, FLOAT), parameters, low, high, dtype)
-    grid = Affine.of(step, int(zero), low, high, dtype)
+    grid = Affine.of(step, int(zero), low, high, dtype, g.target.unsigned)
     integers = _on_grid(g, input, grid)
     g.integers[node] = integers
-    return shifted(g, integers.value, torch.int8) if dtype == torch.int8 else integers.value
+    return shifted(g, integers.value, dtype) if dtype in g.target.unsigned else integers.value
 
 
 def _on_grid(g: GraphBuilder, input: Node, grid: Affine) -> Integers:
@@ -96,11 +96,13 @@ def _held(
 ) -> ir.Value:
     """Record the integers that are dequantized; the value in float."""
     source, content = g.integers.get(input), g.parameter(input)
-    if isinstance(source, Integers):  # a quantize call's: stored as uint8, where that was int8
-        shift = 128 if dtype_of(input) == torch.int8 else 0
+    if isinstance(source, Integers):  # a quantize call's: stored without a sign, where the target wants that
+        shift = shift_of(dtype_of(input), g.target.unsigned)
         value, dtype = source.value, source.zero_point.dtype
-    elif content is None and dtype_of(input) == torch.int8 and axis is None:
-        shift, value, dtype = 128, shifted(g, g.value(input), torch.uint8), np.dtype(np.uint8)
+    elif content is None and dtype_of(input) in g.target.unsigned and axis is None:
+        shift = shift_of(dtype_of(input), g.target.unsigned)
+        unsigned = {torch.int8: torch.uint8, torch.int16: torch.uint16}[dtype_of(input)]
+        value, dtype = shifted(g, g.value(input), unsigned), np.dtype(str(unsigned).removeprefix("torch."))
     else:
         shift, value = 0, g.value(input)
         dtype = np.dtype(str(dtype_of(input)).removeprefix("torch."))

@@ -9,6 +9,7 @@ keeps its grid. A norm and a limit behind a layer are computed with it. What is 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -60,16 +61,16 @@ MOVES: Final = frozenset(
 
 
 def qnn_quantizer(*, recipe: str | Recipe = "int8") -> Quantizer:
-    """A quantizer for `QnnProvider`, for a static recipe of 8 bits, or one by its name with options.
+    """A quantizer for `QnnProvider`, for a static recipe with weights of 8 bits, or one by its name with options.
 
-    Raises what `recipe_named` raises, and `LoweringError` for a recipe of other bits, or whose ranges are not known
-    ahead of time.
+    "int16x8" has values of 16 bits. Raises what `recipe_named` raises, and `LoweringError` for a recipe of other
+    weights, or whose ranges are not known ahead of time.
     """
     resolved = recipe_named(recipe)
-    if (resolved.activation_bits, resolved.weight_bits, resolved.dynamic) != (8, 8, False):
+    if resolved.activation_bits is None or resolved.weight_bits != 8 or resolved.dynamic:
         raise LoweringError(
-            f"quantizer 'qnn' annotates values and weights of 8 bits whose ranges are known ahead of time, as the"
-            f" processor needs them; recipe {resolved.name!r} has others: use int8 or int8_per_tensor"
+            f"quantizer 'qnn' annotates values whose ranges are known ahead of time, as the processor needs them, and"
+            f" weights of 8 bits; recipe {resolved.name!r} has others: use int8, int8_per_tensor or int16x8"
         )
     return QnnQuantizer(resolved)
 
@@ -79,6 +80,8 @@ class QnnQuantizer:
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe, self._activation = recipe, activation_spec(recipe)
+        if recipe.activation_bits == 16:  # all of uint16: no limit stands between a layer and its rounding then
+            self._activation = replace(self._activation, quant_min=-32768, qscheme=torch.per_tensor_affine)
 
     def transform_for_annotation(self, model: GraphModule) -> GraphModule:
         """Cut attentions into their products, which are computed on integers."""

@@ -23,6 +23,7 @@ HTP: Final = Target(
         }
     ),
     lacks={"Attention": ANY, "RotaryEmbedding": ANY, "RMSNormalization": ANY},
+    unsigned=frozenset({torch.int8, torch.int16}),
     dynamic=False,
     linear_by_rows=True,  # of integers the processor has no MatMul and Add in one
     slow_subnormals=False,
