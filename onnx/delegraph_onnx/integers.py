@@ -21,7 +21,7 @@ from delegraph_onnx.target import QuantizedAs
 if TYPE_CHECKING:
     from delegraph_onnx.graph_builder import GraphBuilder
 
-__all__ = ["Affine", "Integers", "dequantized", "narrowed", "quantized", "shift_of", "shifted"]
+__all__ = ["Affine", "Integers", "dequantized", "narrowed", "quantized", "shift_of", "shifted", "without_sign"]
 
 _STORED: Final[dict[torch.dtype, type[np.integer[Any]]]] = {
     torch.int8: np.int8,
@@ -40,6 +40,11 @@ _UNSIGNED: Final[dict[torch.dtype, tuple[type[np.integer[Any]], torch.dtype, int
 def shift_of(dtype: torch.dtype, unsigned: Container[torch.dtype]) -> int:
     """The amount by which stored integers of `dtype` are higher."""
     return _UNSIGNED[dtype][2] if dtype in unsigned else 0
+
+
+def without_sign(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of as many bits as the signed `dtype`, without a sign."""
+    return _UNSIGNED[dtype][1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import torch
-from core.tests.aot.propagation import PropagationCheck
+from core.tests.aot.propagation import PropagationCheck, assert_values_are_what_operators_give
 from tests.kernels.oracle import tolerances
 from tests.programs.program import PYTHONS, SIZES, Program
 from tests.programs.rounding import RUNS, Disturbed, is_close
@@ -101,7 +101,9 @@ class Subject:
             return self.aten
         data = [self._inputs(call) for call in range(len(SIZES))]
         with _quiet():
-            return delegraph.quantize(self.aten, data, recipe="int8", backends=list(BACKENDS)).program
+            program = delegraph.quantize(self.aten, data, recipe="int8", backends=list(BACKENDS)).program
+        assert_values_are_what_operators_give(program)
+        return program
 
     @cached_property
     def expected(self) -> list[list[Tensor]]:

@@ -18,7 +18,7 @@ from delegraph.aot.authoring import Granularity, operator_name, quantize_call, s
 from delegraph_onnx.converters.table import Check, Convert, convert_named, name_of, unless
 from delegraph_onnx.dtypes import ALL
 from delegraph_onnx.graph_builder import GraphBuilder
-from delegraph_onnx.integers import Affine, Integers, dequantized, quantized, shift_of, shifted
+from delegraph_onnx.integers import Affine, Integers, dequantized, quantized, shift_of, shifted, without_sign
 from delegraph_onnx.node_facts import are_known, dtype_of, rank_of, shape_of
 
 _F = TypeVar("_F", bound=Convert)
@@ -101,7 +101,7 @@ def _held(
         value, dtype = source.value, source.zero_point.dtype
     elif content is None and dtype_of(input) in g.target.unsigned and axis is None:
         shift = shift_of(dtype_of(input), g.target.unsigned)
-        unsigned = {torch.int8: torch.uint8, torch.int16: torch.uint16}[dtype_of(input)]
+        unsigned = without_sign(dtype_of(input))
         value, dtype = shifted(g, g.value(input), unsigned), np.dtype(str(unsigned).removeprefix("torch."))
     else:
         shift, value = 0, g.value(input)
