@@ -171,6 +171,9 @@ def _lifted(module: GraphModule, program: ExportedProgram) -> ExportedProgram:
     tensors = {name: root.pop(name) for name in [*root] if isinstance(root[name], torch.Tensor)}
     lifted = sorted((_spec(module, name) for name in tensors), key=lambda spec: [*_PREFIXES].index(spec.kind))
     theirs = [spec for spec in program.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    for node in module.graph.nodes:
+        if isinstance(node.target, OpOverload):
+            node.name = node.target.overloadpacket.__name__  # as torch.export names calls; the new graph numbers them
     graph, values = _with_inputs(lifted, theirs, module.graph)
     graph.output(graph.graph_copy(module.graph, values))
     results = [OutputSpec(OutputKind.USER_OUTPUT, argument_spec(value), None) for value in output_values(graph)]
