@@ -22,6 +22,7 @@ from delegraph.aot import (
     to_edge,
     to_edge_transform_and_lower,
 )
+from delegraph.aot.etrecord.archive import read_zip_members
 from delegraph.aot.etrecord.program_json import deserialize_exported_program, serialize_exported_program
 from delegraph.errors import ETRecordError
 
@@ -86,6 +87,14 @@ def test_programs_come_back(exported: ExportedProgram, tmp_path: Path) -> None:
     assert torch.equal(parsed._representative_inputs[0], torch.ones(2, 4))
     assert parsed._reference_outputs is not None
     assert torch.equal(parsed._reference_outputs["forward"][0][0], torch.ones(3))
+
+
+def test_a_file_that_was_just_written_is_read_from_its_beginning(exported: ExportedProgram, tmp_path: Path) -> None:
+    to_edge(exported, generate_etrecord=True).to_executorch(CONFIG).get_etrecord().save(tmp_path / "etrecord.bin")
+    with (tmp_path / "etrecord.bin").open("r+b") as file:
+        file.seek(0, 2)
+        members = read_zip_members(file, "the record")
+    assert members.keys() == {*ZipFile(tmp_path / "etrecord.bin").namelist()}
 
 
 def test_the_dialect_that_executorch_writes_beside_the_verifiers_is_passed_over(exported: ExportedProgram) -> None:

@@ -35,7 +35,11 @@ def read_zip_members(file: bytes | str | os.PathLike[str] | IO[bytes], where: st
 
 
 def _bytes(file: str | os.PathLike[str] | IO[bytes]) -> bytes:
-    return Path(file).read_bytes() if isinstance(file, str | os.PathLike) else file.read()
+    if isinstance(file, str | os.PathLike):
+        return Path(file).read_bytes()
+    if file.seekable():  # as `zipfile` does: who has just written the file stands at its end
+        file.seek(0)
+    return file.read()
 
 
 def _check(members: list[ZipInfo], size: int) -> None:
