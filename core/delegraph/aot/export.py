@@ -87,7 +87,7 @@ def _of_only_method(value: object, method: str) -> object:
     return value if value is None or (isinstance(value, Mapping) and set(value) <= {method}) else {method: value}
 
 
-def only_program(model: Any) -> Any:
+def only_program(model: object) -> Any:
     """A mapping of one program, as `quantize` gives it, is that program."""
     return next(iter(model.values())) if isinstance(model, Mapping) and len(model) == 1 else model
 

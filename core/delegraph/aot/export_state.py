@@ -151,7 +151,7 @@ def _aliases(contents: Sequence[Contents]) -> dict[str, frozenset[str]]:
 class _DetachedData(TorchFunctionMode):
     """`tensor.data` is `tensor.detach()`, of the same memory, too, and setting it is a copy: a trace sees these."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         if func == get_tensor_data:
             return args[0].detach()
         if func == set_tensor_data and has_form_of(*args):

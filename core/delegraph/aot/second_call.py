@@ -15,7 +15,6 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.export import ExportedProgram
@@ -244,7 +243,7 @@ class _Pair:
     def is_same_call(self, a: Node, b: Node) -> bool:
         return a.target is b.target and self.is_same(a.args, b.args) and self.is_same(a.kwargs, b.kwargs)
 
-    def is_same(self, a: Any, b: Any) -> bool:
+    def is_same(self, a: object, b: object) -> bool:
         """Whether the values are the same: nodes that vary by what they have in common, others by their calls."""
         if isinstance(a, Node) and isinstance(b, Node):
             if a in self.varying or b in self.others:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -20,7 +20,7 @@ def allowed_error(expected: torch.Tensor, share: float | None) -> float:
     return part * float(sizes.max()) if sizes.numel() else 0.0
 
 
-def difference(actual: Any, expected: torch.Tensor, allowed: float) -> str:
+def difference(actual: object, expected: torch.Tensor, allowed: float) -> str:
     """How `actual` differs from `expected` by more than `allowed`; "" if it does not."""
     try:
         torch.testing.assert_close(actual, expected, rtol=0, atol=allowed, equal_nan=True)

@@ -213,7 +213,7 @@ class _Hidden(HigherOrderOperator):
         super().__init__("delegraph_refused")  # type: ignore[no-untyped-call]
         self.called = called
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: object, **kwargs: object) -> Any:
         return self.called(*args, **kwargs)
 
 

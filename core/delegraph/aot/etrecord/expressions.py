@@ -119,7 +119,7 @@ def _power(base: Any, exponent: Any) -> Any:
 
 
 def _checked(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def call(base: Any, exponent: Any) -> Any:
+    def call(base: object, exponent: object) -> Any:
         _power(base, exponent)
         return function(base, exponent)
 

@@ -202,7 +202,7 @@ def _lifted(program: ExportedProgram) -> ExportedProgram:
 # ---- the JSON --------------------------------------------------------------------------------------
 
 
-def _rewritten(value: Any, rewrite: Rewrite) -> Any:
+def _rewritten(value: object, rewrite: Rewrite) -> Any:
     """`value` with every object in it rewritten, from the inside out."""
     if isinstance(value, dict):
         return rewrite({key: _rewritten(item, rewrite) for key, item in value.items()})

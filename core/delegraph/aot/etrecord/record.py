@@ -217,7 +217,7 @@ _TENSORS = {
 def generate_etrecord(
     et_record: str | os.PathLike[str] | IO[bytes],
     edge_dialect_program: _EdgePrograms,
-    executorch_program: Any,
+    executorch_program: object,
     exported_program: ExportedProgram | Mapping[str, ExportedProgram] | None = None,
     extra_recorded_export_modules: Mapping[str, object] | None = None,
 ) -> None:

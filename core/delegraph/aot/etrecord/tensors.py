@@ -53,7 +53,7 @@ def read_tensors(data: bytes, where: str) -> Any:
     return value
 
 
-def _check_plain(root: Any) -> None:
+def _check_plain(root: object) -> None:
     """Raise `ValueError` unless all of `root` is a value, and it ends."""
     todo = [(root, 0)]
     seen = 0

@@ -124,7 +124,7 @@ def _structure_of_arguments(text: str) -> str:
     return written
 
 
-def _node(node: Any, depth: int) -> dict[str, Any]:
+def _node(node: object, depth: int) -> dict[str, Any]:
     if depth > _DEEPEST or not isinstance(node, dict) or node.keys() != {"type", "context", "children_spec"}:
         raise ValueError(f"{node!r:.80} is no structure, or more than {_DEEPEST} deep")
     kind, context, children = node["type"], node["context"], node["children_spec"]
@@ -207,7 +207,7 @@ def _inputs(value: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return value
 
 
-def _nothing(value: Any) -> Any:
+def _nothing(value: object) -> Any:
     if value:
         raise ValueError("an object of a class of its own, which would have to be unpickled")
     return value

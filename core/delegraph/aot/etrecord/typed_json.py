@@ -68,7 +68,7 @@ class JsonReader:
     wholes: Mapping[str, Rule]
     union: type | None = None
 
-    def read(self, kind: Any, value: Any, path: Path = (), text: Rule | None = None) -> Any:
+    def read(self, kind: object, value: Any, path: Path = (), text: Rule | None = None) -> Any:
         """`value`, as `kind` has it. Raises `ETRecordError`."""
         if len(path) > DEEPEST:
             self.refuse(path, f"more than {DEEPEST} values in one another")
@@ -95,11 +95,11 @@ class JsonReader:
         place = place if len(place) <= LONGEST else f"…{place[-LONGEST:]}"
         raise ETRecordError(f"{self.where}: {place or 'the whole'}: {reason}")
 
-    def _expect(self, kind: type, value: Any, path: Path) -> None:
+    def _expect(self, kind: type, value: object, path: Path) -> None:
         if type(value) is not kind:
             self.refuse(path, f"{value!r:.80} is no {_WORDS.get(kind, kind.__name__)}")
 
-    def _either(self, kinds: tuple[Any, ...], value: Any, path: Path, text: Rule | None) -> Any:
+    def _either(self, kinds: tuple[Any, ...], value: object, path: Path, text: Rule | None) -> Any:
         if value is None and type(None) in kinds:
             return None
         rest = [kind for kind in kinds if kind is not type(None)]
@@ -109,7 +109,7 @@ class JsonReader:
     def _key(self, key: str, path: Path) -> str:
         return str(self._by_rule(_printable, key, (*path, key)))
 
-    def _by_rule(self, rule: Rule | None, value: Any, path: Path) -> Any:
+    def _by_rule(self, rule: Rule | None, value: object, path: Path) -> Any:
         if rule is None:
             self.refuse(path, f"{value!r:.80}: no text is read here")
         try:
@@ -117,7 +117,7 @@ class JsonReader:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             self.refuse(path, error)
 
-    def _number(self, kind: Any, value: Any, path: Path) -> Any:
+    def _number(self, kind: Any, value: object, path: Path) -> Any:
         if kind is float:
             value = _INFINITE.get(value, value) if isinstance(value, str) else value
             if type(value) is int:
@@ -142,7 +142,7 @@ class JsonReader:
             self.refuse(path, f"it has no {min(missing)}")
         return kind(**read)
 
-    def _field(self, kind: type, name: str, type_: Any, value: Any, path: Path) -> Any:
+    def _field(self, kind: type, name: str, type_: Any, value: object, path: Path) -> Any:
         place = f"{kind.__name__}.{name}"
         whole = self.wholes.get(place)
         if whole is not None:

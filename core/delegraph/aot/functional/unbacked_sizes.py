@@ -64,7 +64,7 @@ def in_sizes(value: object, sizes: Sizes) -> object:
     return pytree.tree_map(lambda leaf: _in_sizes(leaf, sizes), value) if sizes else value
 
 
-def _in_sizes(value: Any, sizes: Sizes) -> Any:
+def _in_sizes(value: object, sizes: Sizes) -> Any:
     if isinstance(value, torch.SymInt) and sizes.keys() & value.node.expr.free_symbols:
         size = value.node.expr.xreplace(sizes)
         return int(size) if size.is_Integer else value.node.shape_env.create_symintnode(size, hint=None)

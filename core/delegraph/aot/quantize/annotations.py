@@ -126,7 +126,7 @@ def is_read_once(value: Node) -> bool:
     return len(value.users) == 1 and all(map(is_read_once, sources))
 
 
-def joined_specs(call: Node, operands: Mapping[Node, Any], result: Any) -> tuple[dict[Node, Any], Any]:
+def joined_specs(call: Node, operands: Mapping[Node, Any], result: object) -> tuple[dict[Node, Any], Any]:
     """The specs of the operands and of the result of a call that joins values, from those that each would have by
     itself: all are on the grid of the first, so that codes are joined as they are; each on its own where another call
     reads an operand."""

@@ -265,7 +265,7 @@ def batches_by_method(calibration_data: CalibrationData | None, methods: Collect
     return dict.fromkeys(methods, calibration_data)
 
 
-def with_examples(model: Any, data: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+def with_examples(model: object, data: object, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
     """Batches, and example arguments: those that are given, and of a module that has none its first batch.
 
     `model`, `args` and `kwargs` are as for `lower`; what has no batches is left to those who say so. Raises
@@ -288,7 +288,7 @@ def with_examples(model: Any, data: Any, args: Any, kwargs: Any) -> tuple[Any, A
     return batches, by_position or args, by_name or kwargs
 
 
-def _with_example(which: str, data: Any) -> tuple[Any, tuple[Any, ...] | None, dict[str, Any] | None]:
+def _with_example(which: str, data: object) -> tuple[Any, tuple[Any, ...] | None, dict[str, Any] | None]:
     """The batches of a method, and the positional and named arguments of the first of them."""
     if data is None or isinstance(data, (str, Mapping)) or not hasattr(data, "__iter__"):
         return data, None, None
