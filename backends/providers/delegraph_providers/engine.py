@@ -12,9 +12,9 @@ from delegraph.errors import NotSupported
 from delegraph_cpu.engine import onnxruntime
 from delegraph_providers.providers import Provider
 
-__all__ = ["FLATTENED_ERRORS", "ProviderFailed", "session", "version_of"]
+__all__ = ["ProviderFailed", "session", "version_of"]
 
-FLATTENED_ERRORS: Final = 300
+_LONGEST_ERROR: Final = 300
 """Characters of an error of onnxruntime's that stand in a reason."""
 
 _lock = threading.Lock()
@@ -77,4 +77,4 @@ def session(
         # without its fallback, which tries again on the CPU and reports what fails then
         return onnxruntime.InferenceSession(model, settings, enable_fallback=0)
     except Exception as error:  # pybind's exceptions have no common base
-        raise ProviderFailed(" ".join(str(error).split())[:FLATTENED_ERRORS]) from error
+        raise ProviderFailed(" ".join(str(error).split())[:_LONGEST_ERROR]) from error

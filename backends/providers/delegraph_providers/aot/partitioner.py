@@ -51,11 +51,15 @@ class _AskingPartitioner(CapabilityBasedPartitioner):
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
         """As `CapabilityBasedPartitioner`. Raises `NotSupported` if the provider is not installed."""
         self._declined = {}
+        whole: set[tuple[Node, ...]] = set()  # partitions that need not be asked about again
         while True:
             groups, _ = self.groups(exported_program.graph)
             left: dict[Node, str] = {}
             for nodes in groups:
-                left |= self._device.declined(exported_program, nodes)
+                answer = {} if tuple(nodes) in whole else self._device.declined(exported_program, nodes)
+                left |= answer
+                if not answer:
+                    whole.add(tuple(nodes))
             if not left:
                 return super().partition(exported_program)
             self._declined |= left

@@ -38,7 +38,7 @@ from delegraph.aot.torch_internals import (
 
 aten = torch.ops.aten
 
-__all__ = ["Decompositions", "Keep", "NodeFilter", "call_form", "fresh", "is_composite"]
+__all__ = ["Decompositions", "Keep", "NodeFilter", "call_form", "fresh", "is_composite", "of_inputs"]
 
 NodeFilter: TypeAlias = Callable[[Node], bool]
 
@@ -127,13 +127,7 @@ class Decompositions:
             op, op
         )  # called itself: torch's for Python's dispatcher would come before the table
 
-        def call(*values: object) -> object:
-            filled = list(flat)
-            for position, value in zip(inputs, values, strict=True):
-                filled[position] = value
-            call_args, call_kwargs = pytree.tree_unflatten(filled, spec)
-            return form(*call_args, **call_kwargs)
-
+        call = of_inputs(form, flat, spec, inputs)
         rule = core_aten_table().get(op)
         table = self._table if rule is None else {**self._table, op: rule}
         inside = {kept: whole for kept, whole in self._kept_inside.items() if kept is not op}  # an LSTM's `linear`, say
@@ -157,6 +151,21 @@ def _without_mkldnn() -> Iterator[None]:
         yield
     finally:
         set_mkldnn_enabled(enabled)
+
+
+def of_inputs(
+    function: Callable[..., object], flat: Sequence[object], spec: pytree.TreeSpec, inputs: Sequence[int]
+) -> Callable[..., object]:
+    """`function` of those of its flattened arguments that stand at `inputs`; the others are those in `flat`."""
+
+    def call(*values: object) -> object:
+        filled = list(flat)
+        for position, value in zip(inputs, values, strict=True):
+            filled[position] = value
+        args, kwargs = pytree.tree_unflatten(filled, spec)
+        return function(*args, **kwargs)
+
+    return call
 
 
 def fresh(value: object) -> object:

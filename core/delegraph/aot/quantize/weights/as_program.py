@@ -35,7 +35,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import Argument
 from torch.utils import _pytree as pytree
 
-from delegraph.aot.functional.decompose import call_form, fresh
+from delegraph.aot.functional.decompose import call_form, fresh, of_inputs
 from delegraph.aot.functional.functionalize import fake_mode_of
 from delegraph.aot.graph.bodies import attributes, bodies, graph_modules, output_values, referenced
 from delegraph.aot.graph.edit import argument_spec
@@ -131,11 +131,7 @@ class _Traced:
     def _graph_of(
         self, function: Callable[..., object], flat: Sequence[object], spec: pytree.TreeSpec, inputs: Sequence[int]
     ) -> GraphModule:
-        def call(*values: object) -> object:
-            filled = {**dict(enumerate(flat)), **dict(zip(inputs, values, strict=True))}
-            args, kwargs = pytree.tree_unflatten(list(filled.values()), spec)
-            return function(*args, **kwargs)
-
+        call = of_inputs(function, flat, spec, inputs)
         with self.mode, torch.no_grad():
             return make_fx(call, tracing_mode="real", pre_dispatch=True)(*(fresh(flat[i]) for i in inputs))
 
