@@ -70,3 +70,20 @@ def test_calls_that_are_refused_together_alone_are_left(monkeypatch: pytest.Monk
     left = reasons(told, monkeypatch)
     assert {*left.values()} == {"the provider takes each call of its partition, and not all: no memory"}
     assert {"relu", "sigmoid"} <= left.keys()
+
+
+def test_a_tuple_of_constants_is_left_with_its_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Split(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.arange(8.0).reshape(2, 4))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            first, second = (self.table * 2).split(2, 1)
+            return x.relu() + first, second
+
+    monkeypatch.setattr(asking, "compiled", Told().compiled)
+    program = to_edge(torch.export.export(Split(), (torch.randn(2, 2),))).exported_program()
+    result = qnn_partitioner(soc_model=43, htp_arch=73).partition(program)
+    assert "reads nothing but constants" in result.declined["aten_split_with_sizes_copy_default"]
+    assert {node.name for node in program.graph.nodes if "delegation_tag" in node.meta} >= {"aten_relu_default"}

@@ -54,12 +54,14 @@ class Device:
     answers: dict[bytes, Left | str] = field(default_factory=dict)
 
     def declined(self, program: ExportedProgram, nodes: Sequence[Node]) -> dict[Node, str]:
-        """Those of the calls `nodes` that the provider leaves. Raises `NotSupported` where there is no provider."""
+        """Those of the calls `nodes` that the provider leaves; of a tuple's elements, the call that gives the tuple.
+        Raises `NotSupported` where there is no provider."""
         known = _known(program, nodes)
         results = [node for node in known if any(user not in nodes for user in node.users)]
         if results:
-            return dict.fromkeys(results, "reads nothing but constants, and no binary of the provider's gives one")
-        return self._declined(program, nodes, known)
+            why = "reads nothing but constants, and no binary of the provider's gives one"
+            return {_head(node): why for node in results}
+        return {_head(node): why for node, why in self._declined(program, nodes, known).items()}
 
     def _declined(self, program: ExportedProgram, nodes: Sequence[Node], known: Collection[Node]) -> dict[Node, str]:
         try:
@@ -124,10 +126,15 @@ def _units(nodes: Sequence[Node]) -> list[list[Node]]:
     """The calls, each with the elements of its result."""
     units: dict[Node, list[Node]] = {}
     for node in nodes:
-        head = node.args[0] if node.target is operator.getitem else node
-        assert isinstance(head, Node)
-        units.setdefault(head, []).append(node)
+        units.setdefault(_head(node), []).append(node)
     return list(units.values())
+
+
+def _head(node: Node) -> Node:
+    """The call whose result, or an element of whose result, `node` is."""
+    head = node.args[0] if node.target is operator.getitem else node
+    assert isinstance(head, Node)
+    return head
 
 
 def _calls_of(left: Left, model: ConvertedModel, nodes: Sequence[Node]) -> dict[Node, str]:
