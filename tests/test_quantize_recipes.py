@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -439,6 +440,34 @@ def test_recipes_by_module_name_and_type(net: Net) -> None:
     quantized = delegraph.quantize(net, batches(), recipe={"h*": "int4_weight_only", "default": "float"})
     assert stored(quantized) == {"hidden": "int4_weight_only", "head": "int4_weight_only"}
     assert not any("quantize_per_tensor" in name for name in operators(quantized.program))
+
+
+@pytest.mark.parametrize("recipe", ["int8_dynamic", "int8_weight_only"])
+def test_modules_of_a_model_whose_forward_was_replaced_have_their_own_names(recipe: str) -> None:
+    """torch reaches them through the call, `inner.forward.func.__self__.head`: transformers is told so to give the last
+    token's logits alone."""
+
+    class Inner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(32, 32), nn.Linear(32, 8)
+
+        def forward(self, x: torch.Tensor, scale: int) -> torch.Tensor:
+            return self.head(self.body(x).relu() * scale)  # type: ignore[no-any-return]
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)  # type: ignore[no-any-return]
+
+    model, x = Outer().eval(), torch.randn(4, 32)
+    model.inner.forward = partial(model.inner.forward, scale=3)  # type: ignore[method-assign]
+    exported = torch.export.export(model, (x,), strict=True)
+    quantized = delegraph.quantize(exported, recipe={"inner.head": "float", "default": recipe})
+    assert stored(quantized) == {"inner.body": recipe}
 
 
 def test_the_layers_that_lose_most_stay_float(net: Net) -> None:

@@ -69,6 +69,10 @@ def test_methods_work_on_one_cache_wherever_they_run(session: Any) -> None:
         np.testing.assert_array_equal(session.state["keys"], eager.keys.numpy())
 
 
+def test_the_step_runs_in_the_session_of_the_prompt(session: Any) -> None:
+    assert len({id(handle.opened) for handle in handles(session).values()}) == 1, "their weights are packed once"
+
+
 def test_the_cache_is_changed_where_it_lies(session: Any) -> None:
     for handle in handles(session).values():
         [state] = handle.states

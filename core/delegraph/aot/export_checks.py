@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from delegraph.aot.module_stack import module_path
 from delegraph.errors import LoweringError
 from delegraph.program.alternatives import is_reserved
 
@@ -174,7 +175,7 @@ def check_mode(method: str, model: object, program: ExportedProgram) -> None:
 def _training(model: torch.nn.Module, program: ExportedProgram) -> Iterator[str]:
     modules = dict(model.named_modules())
     for node in program.graph.nodes:
-        path = _module_path(node)
+        path = module_path(node)
         owner = modules.get(path)
         if owner is not None and owner.training and _differs(node):
             yield f"{path} ({type(owner).__name__})" if path else type(owner).__name__
@@ -203,10 +204,3 @@ def _differs(node: Node) -> bool:
     arguments = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     trains = arguments.get("train", arguments.get("training", False))
     return bool(trains) and bool(arguments.get(_MATTERS[target._schema.name]))
-
-
-def _module_path(node: Node) -> str:
-    """The innermost module that the node came from, `encoder.layers.0`."""
-    stack = node.meta.get("nn_module_stack") or {}
-    paths = [str(path) for path, *_ in stack.values()]
-    return paths[-1].removeprefix("L['self']").lstrip(".") if paths else ""

@@ -212,6 +212,15 @@ class BackendDetails(ABC):
         return False
 
     @classmethod
+    def serves_fixed_sizes(cls, edge_program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> bool:
+        """Whether a blob for free sizes computes this partition, which has given ones, as fast as its own would.
+
+        Then a partition that is another one at some sizes is not compiled: the step of one token has the blob of the
+        prompt of any length, and is in the file, and in a runtime's memory, once. The program is not to be changed.
+        """
+        return False
+
+    @classmethod
     def preprocess_multimethod(
         cls,
         edge_programs: dict[str, list[ExportedProgram]],

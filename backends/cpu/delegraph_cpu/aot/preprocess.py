@@ -13,11 +13,12 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import onnx_ir as ir
+import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
 from delegraph.aot import NamedDataStore, ResolvedSignature
-from delegraph.aot.authoring import as_array, has_fallback
+from delegraph.aot.authoring import as_array, has_fallback, operator_name
 from delegraph.errors import DelegateInvalidCompatibility, PreprocessError
 from delegraph.interfaces import BackendDetails, Buffer, CompileSpec, PreprocessResult
 from delegraph_cpu.aot.compiled.beside import bring_out_of_bodies, lay_beside, reference, taken_out
@@ -58,6 +59,8 @@ INT8_INPUTS: Final = "int8_inputs"
 INT8_PRODUCTS: Final = "int8_products"
 """The compile spec that lets linear layers with weights of 4 bits multiply int8, to which they are unpacked at load."""
 
+_ROUNDED: Final = (INT8_INPUTS, INT8_PRODUCTS)
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
@@ -93,6 +96,16 @@ class CpuLowering(BackendDetails):
     def submits(cls, compile_specs: Sequence[CompileSpec]) -> bool:
         """Those whose partitioner was asked for it."""
         return any(spec.key == SUBMIT for spec in compile_specs)
+
+    @classmethod
+    def serves_fixed_sizes(cls, edge_program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> bool:
+        """All but those that multiply rounded inputs by packed weights: for one row these stay packed
+        (`quantized/packed.py`)."""
+        constants = ResolvedSignature.of(edge_program).constants.values()
+        packed = any(stored.tensor.dtype == torch.uint8 for stored in constants)
+        calls = (node for node in edge_program.graph.nodes if node.op == "call_function")
+        rounds = any("choose_qparams" in operator_name(node) for node in calls)
+        return not packed or not (rounds or any(spec.key in _ROUNDED for spec in compile_specs))
 
     @classmethod
     def preprocess_multimethod(

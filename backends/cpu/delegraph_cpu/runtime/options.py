@@ -29,7 +29,7 @@ class CpuOptions(DelegateOptions):
         pool for all delegates of the process, which is onnxruntime's for the whole process.
     spin_duration_us: microseconds that an idle thread of a "session" pool waits busily for more work before it sleeps;
         -1: 500 while other processes leave the cores free, and 0 while they don't; 20 where that does not adapt: with
-        weights above 128 MiB, and on systems that do not tell of other processes.
+        weights above 16 MiB, and on systems that do not tell of other processes.
     optimization_level: what onnxruntime still optimises at load; "all" adds layouts for this very CPU.
     cache: deprecated, a folder in which the optimised graph is kept; `delegraph.load(…, cache=…)` is for all backends.
     profiling: whether an event tracer is told of each node that onnxruntime runs, with its time; slower.

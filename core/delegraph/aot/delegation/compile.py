@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeAlias, TypeVar
 
 from torch.export import ExportedProgram
 
+from delegraph.aot.delegation.instances import instances_of
 from delegraph.aot.delegation.lowered_module import Compiled, LoweredBackendModule, lowered_modules, with_blobs
 from delegraph.aot.delegation.lowerings import find_lowering
 from delegraph.aot.delegation.weights_guard import ChangedWeight, unchanged_weights
@@ -21,6 +22,7 @@ from delegraph.errors import (
     PreprocessError,
     UnsupportedOperator,
     cause_of,
+    foreign_code,
 )
 from delegraph.interfaces.lowering import BackendDetails, PreprocessResult
 from delegraph.interfaces.stamp import BlobStamp
@@ -110,10 +112,21 @@ def _compile(
     stand in them."""
     offer, lowering = find_lowering(backend_id, plugins)
     stamp = stamp_of(offer, backend_id, lowering)
+
+    def serves(module: LoweredBackendModule) -> bool:
+        with foreign_code(f"backend {backend_id!r} ({offer.distribution}): its serves_fixed_sizes raised"):
+            return bool(lowering.serves_fixed_sizes(module.original_module, module.compile_specs))
+
+    instances = instances_of(modules, serves)
+    asked = {method: own for method, group in modules.items() if (own := [m for m in group if m not in instances])}
     if _compiles_one_by_one(lowering):
-        results = _one_by_one(plugins.bound(_GROUP, lowering, "preprocess"), offer, modules, inner)
+        results = _one_by_one(plugins.bound(_GROUP, lowering, "preprocess"), offer, asked, inner)
     else:
-        results = _together(plugins.bound(_GROUP, lowering, "preprocess_multimethod"), offer, modules, inner)
+        results = _together(plugins.bound(_GROUP, lowering, "preprocess_multimethod"), offer, asked, inner)
+    for module, instance in instances.items():
+        result = results.get(instance.general)  # None beside a refusal, after which all are asked about again
+        if isinstance(result, PreprocessResult):
+            results[module] = instance.result(result)
     refused = {module: result.error for module, result in results.items() if isinstance(result, _Refusal)}
     compiled = {
         module: module.compiled(_checked(results[module], offer, {method: [module]}), stamp)

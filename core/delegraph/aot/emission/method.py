@@ -24,7 +24,7 @@ from delegraph.aot.emission.values import PlannedTensor
 from delegraph.aot.graph.external_constants import external_tag
 from delegraph.aot.graph.signature import HeldTensor, MethodGraph
 from delegraph.aot.graph.source_location import user_location
-from delegraph.aot.graph.stored_tensor import tensor_bytes
+from delegraph.aot.graph.stored_tensor import have_same_bytes, tensor_bytes
 from delegraph.aot.graph.tensor_spec import Bounds, spec_of_tensor
 from delegraph.aot.memory_planning import MemoryPlanningPass
 from delegraph.aot.passes.view_elision import own_results
@@ -162,7 +162,7 @@ class _MethodEmitter(GraphEmitter):
     def _external_constant(self, tag: str, stored: HeldTensor, planned: PlannedTensor | None = None) -> int:
         """A tensor whose bytes are in a `.ptd`: used where they are, or to begin with in planned memory."""
         others = self.builder.data.external_constants.setdefault(tag, {})
-        if not _are_same(others.setdefault(stored.name, stored.tensor), stored.tensor):
+        if not have_same_bytes(others.setdefault(stored.name, stored.tensor), stored.tensor):
             raise LoweringError(
                 f"method {self.method_name!r}: its weight {stored.name!r} is another one than an earlier method's of"
                 f" that name, and {tag}.ptd has one entry for a name: rename one, or keep them in the program"
@@ -258,13 +258,3 @@ def _plain_input(node: Node, value: object) -> Value:
         node=node.name,
         location=user_location(node),
     )
-
-
-def _are_same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether they hold the same bytes, of the same dtype and shape."""
-    if a is b:
-        return True
-    if (a.dtype, a.shape) != (b.dtype, b.shape):
-        return False
-    contiguous = (tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in (a, b))
-    return torch.equal(*contiguous)

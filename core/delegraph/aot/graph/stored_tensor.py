@@ -14,7 +14,7 @@ from delegraph.aot.torch_internals import is_traceable_wrapper_subclass
 from delegraph.errors import LoweringError
 from delegraph.program.flat_tensor import ExternalData, TensorLayout
 
-__all__ = ["external_data", "layout_of", "memory_of", "tensor_bytes"]
+__all__ = ["external_data", "have_same_bytes", "layout_of", "memory_of", "tensor_bytes"]
 
 
 def tensor_bytes(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
@@ -41,6 +41,18 @@ def memory_of(tensor: torch.Tensor) -> Hashable | None:
     if not tensor.data_ptr():
         return None
     return tensor.data_ptr(), tensor.device, tensor.dtype, tuple(tensor.shape), tensor.stride()
+
+
+def have_same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether they hold the same bytes, of the same dtype and shape."""
+    if a is b:
+        return True
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    if (memory := memory_of(a)) is not None and memory == memory_of(b):
+        return True
+    contiguous = (tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in (a, b))
+    return torch.equal(*contiguous)
 
 
 def layout_of(tensor: torch.Tensor) -> TensorLayout:

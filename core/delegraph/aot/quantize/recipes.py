@@ -17,6 +17,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
+from delegraph.aot.module_stack import module_stack
 from delegraph.errors import LoweringError, UnknownOption
 from delegraph.plugins.discovery import did_you_mean
 from delegraph.plugins.plugin_spec import parse_plugin
@@ -162,8 +163,7 @@ class Rules:
 
     def recipe_of(self, node: Node) -> Recipe:
         """The recipe of a call."""
-        modules = (node.meta.get("nn_module_stack") or {}).values()
-        stack = [(str(path), _type_name(kind) or self.types.get(str(path), "")) for path, kind in modules]
+        stack = [(path, _type_name(kind) or self.types.get(path, "")) for path, kind in module_stack(node)]
         return next((recipe for rule, recipe in self.rules if _fits(rule, stack)), self.default)
 
     @property
@@ -242,7 +242,7 @@ def _module_names(model: torch.nn.Module | ExportedProgram) -> Iterator[str]:
         return
     for graph_module in model.graph_module.modules():
         for node in graph_module.graph.nodes if isinstance(graph_module, GraphModule) else ():
-            yield from (str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values())
+            yield from (path for path, _ in module_stack(node))
 
 
 def _fits(rule: str | type[torch.nn.Module], stack: Sequence[tuple[str, str]]) -> bool:

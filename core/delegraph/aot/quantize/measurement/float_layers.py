@@ -10,11 +10,11 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.bodies import graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
+from delegraph.aot.module_stack import module_path
 from delegraph.aot.quantize.annotations import ancestors, is_float_tensor, is_weight
 from delegraph.aot.quantize.measurement.report import FloatLayer
 from delegraph.aot.quantize.recipes import Recipe
 from delegraph.aot.quantize.weights.layer_weights import is_layer, weights_of
-from delegraph.aot.quantize.weights.names import module_path
 
 __all__ = ["float_layers"]
 

@@ -13,12 +13,12 @@ from torch.fx.node import Target
 
 from delegraph.aot.graph.bodies import all_nodes, attributes, graph_modules, referenced
 from delegraph.aot.graph.operator_names import operator_name
+from delegraph.aot.module_stack import module_path
 from delegraph.aot.quantize.annotations import ancestors
 from delegraph.aot.quantize.measurement.float_layers import float_layers
 from delegraph.aot.quantize.measurement.measure import Measured, Recorded
 from delegraph.aot.quantize.measurement.report import FloatLayer, LayerQuantization, MethodQuantization
 from delegraph.aot.quantize.recipes import Recipe
-from delegraph.aot.quantize.weights.names import module_path
 from delegraph.aot.quantize.weights.stored_weights import TABLES
 
 __all__ = ["kept_layers", "method_report", "worst_layers"]

@@ -16,8 +16,9 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
 from delegraph.aot.graph.schema_binding import named_arguments
+from delegraph.aot.module_stack import module_path, module_stack
 
-__all__ = ["add_constant", "module_path", "name_constants", "owner_of", "parameter_name", "register"]
+__all__ = ["add_constant", "name_constants", "owner_of", "parameter_name", "register"]
 
 
 def name_constants(module: GraphModule) -> None:
@@ -42,12 +43,6 @@ def add_constant(module: GraphModule, name: str, tensor: torch.Tensor) -> str:
         number, free = number + 1, f"{attribute}_{number}"
     register(owner, free, tensor)
     return f"{path}.{free}" if path else free
-
-
-def module_path(node: Node) -> str:
-    """The module that a call stands in; empty where it is not known."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return str(stack[-1][0]) if stack else ""
 
 
 def owner_of(module: torch.nn.Module, path: str) -> torch.nn.Module:
@@ -85,7 +80,7 @@ def _weight_of(node: Node) -> tuple[str, str] | None:
         return None
     for user in node.users:
         read_as = next((name for name, value in named_arguments(user).items() if value is node), None)
-        if user.meta.get("nn_module_stack") and read_as in ("weight", "bias"):
+        if module_stack(user) and read_as in ("weight", "bias"):
             return module_path(user), read_as
     return None
 
