@@ -137,6 +137,20 @@ def test_a_weight_that_the_backend_turned_is_in_the_file_once() -> None:
     assert len(bytes(lowered)) - len(bytes(plain)) < 1.5 * 64 * 96 * 4  # the other weight
 
 
+def test_the_weights_of_convolutions_stay_as_they_are_in_front_of_batch_norms() -> None:
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 32, 3, bias=False), torch.nn.BatchNorm2d(32), torch.nn.ReLU()]
+    layers += [torch.nn.ConvTranspose2d(32, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.Conv2d(16, 32, 3)]
+    model, x = torch.nn.Sequential(*layers), torch.randn(2, 3, 8, 8)
+    model(x)  # statistics that are not 0 and 1
+    plain, lowered = lower(model, [x], fallback=None), lower(model, [x])
+    both(lowered, [x], [-x])
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    assert len(bytes(lowered)) - len(bytes(plain)) < weights / 4
+    ran, expected = load(lowered).execute([x.numpy()])[0], load(plain).execute([x.numpy()])[0]
+    np.testing.assert_allclose(ran, expected, rtol=1e-6, atol=1e-6)
+
+
 class Stateful(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

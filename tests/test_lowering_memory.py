@@ -15,8 +15,6 @@ import torch
 import delegraph
 from benchmarks.lowering_memory import measured
 
-dtype, methods = getattr(torch, sys.argv[1]), int(sys.argv[2])
-
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -25,20 +23,25 @@ class Net(torch.nn.Module):
     def forward(self, x):
         return self.layers(x).relu()
 
-model = Net().to(dtype).eval()
-args = {f"m{i}": (torch.zeros(1, i + 1, 1024, dtype=dtype),) for i in range(methods)}
-models = {name: torch.export.export(model, of_method) for name, of_method in args.items()}
-delegraph.lower(torch.nn.Linear(8, 8).to(dtype), (torch.zeros(1, 8, dtype=dtype),), backends=["cpu"])
-lowered, taken = measured(lambda: delegraph.lower(models, backends=["cpu"]))
-print(json.dumps(taken["peak"] / sum(weight.nbytes for weight in model.parameters())))
+def peak(methods):
+    model = Net().to(dtype).eval()
+    args = {f"m{i}": (torch.zeros(1, i + 1, 1024, dtype=dtype),) for i in range(methods)}
+    models = {name: torch.export.export(model, of_method) for name, of_method in args.items()}
+    delegraph.lower(torch.nn.Linear(8, 8).to(dtype), (torch.zeros(1, 8, dtype=dtype),), backends=["cpu"])
+    _, taken = measured(lambda: delegraph.lower(models, backends=["cpu"]))
+    return taken["peak"] / sum(weight.nbytes for weight in model.parameters())
+
+dtype = getattr(torch, sys.argv[1])
+print(json.dumps([peak(1), peak(2)]))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
-@pytest.mark.parametrize("methods", [1, 2])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_peak_is_the_program_itself(dtype: str, methods: int) -> None:
+def test_the_peak_is_the_program_itself(dtype: str) -> None:
     """64 or 32 MB of weights; their program, the largest of them widened, and modules that are imported on the way."""
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, dtype, str(methods)]
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, dtype]
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    assert json.loads(done.stdout) < 1.5
+    with_one_method, with_two = json.loads(done.stdout)
+    assert with_one_method < 1.5
+    assert with_two < 1.5

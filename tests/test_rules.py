@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -278,16 +278,16 @@ def sources() -> Iterator[Path]:
     yield from (ROOT / "tools").rglob("*.py")
 
 
-def documented(tree: ast.AST) -> Iterator[str]:
+def documented(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Docstrings, those behind constants too."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.value.value
 
 
-def named(tree: ast.AST) -> Iterator[str]:
+def named(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Local names and parameters, parameters with their function."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
             yield from (f"{argument.arg} of {node.name}" for argument in arguments)
@@ -297,7 +297,7 @@ def named(tree: ast.AST) -> Iterator[str]:
 
 def test_docstrings_and_names_say_the_thing() -> None:
     for path in sources():
-        tree = ast.parse(path.read_text("utf-8"))
-        vague = [text for text in documented(tree) if re.match("What ", text.lstrip())]
-        vague += [name for name in named(tree) if name.split()[0] in VAGUE and name not in PUBLIC]
+        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        vague = [text for text in documented(nodes) if re.match("What ", text.lstrip())]
+        vague += [name for name in named(nodes) if name.split()[0] in VAGUE and name not in PUBLIC]
         assert not vague, f"{path.relative_to(ROOT)}: {vague}"

@@ -44,9 +44,9 @@ def messages(distribution: Distribution) -> list[Message]:
 
 def _of_file(path: Path) -> Iterator[Message]:
     """What is raised, by whatever makes the error, and errors that are handed on."""
-    tree = ast.parse(path.read_text("utf-8"))
-    raised = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise)]
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    raised = {node.exc for node in nodes if isinstance(node, ast.Raise)}
+    for node in nodes:
         if isinstance(node, ast.Call) and (node in raised or _name(node) in ERRORS):
             pieces = [piece for argument in node.args for piece in _pieces(argument)]
             if sayings := tuple(piece for piece in pieces if len(_words(piece)) > 1):
@@ -54,7 +54,7 @@ def _of_file(path: Path) -> Iterator[Message]:
 
 
 def _name(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 
 def _pieces(node: ast.expr) -> Iterator[str]:
@@ -91,6 +91,7 @@ def _tested() -> frozenset[tuple[str, ...]]:
     return frozenset(runs)
 
 
+@cache
 def untested(distribution: Distribution) -> list[Message]:
     """Those of its `messages` that stand in no test, of any distribution."""
     return [message for message in messages(distribution) if not any(map(_stands, message.pieces))]

@@ -25,7 +25,8 @@ A backend's AOT half
 A backend's quantizer
     Recipe, recipe_named: what `quantize(recipe=…)` asks for; activation_spec, weight_spec: torchao's specs of it
     HistogramObserver, PercentileObserver: torchao's observers, but fast
-    annotate, annotation_of, shared_spec: what is said of a call; is_float_tensor, is_read_once, is_weight: of values;
+    annotate, annotation_of, shared_spec, joined_specs: what is said of a call; operands_of, fused_calls: what it takes,
+    and what is computed with it; is_float_tensor, is_quantized, is_read_once, is_weight: of values
     float_operand: why a call that takes grids as they are has none
     channel_dim: the channels in a layer's weight; VALUE_MOVES: what only moves values; normalized_sums: what needs more
     than 8 bits
@@ -129,10 +130,13 @@ if TYPE_CHECKING:
         annotate,
         annotation_of,
         float_operand,
+        fused_calls,
         is_float_tensor,
+        is_quantized,
         is_read_once,
         is_weight,
         joined_specs,
+        operands_of,
         shared_spec,
     )
     from delegraph.aot.quantize.measurement.report import LayerQuantization, MethodQuantization, QuantizationReport
@@ -227,6 +231,7 @@ __all__ = [
     "exir_ops",
     "external_tag",
     "float_operand",
+    "fused_calls",
     "generate_etrecord",
     "get_dim_order",
     "get_lowered_module",
@@ -234,6 +239,7 @@ __all__ = [
     "graph_modules",
     "is_delegate_call",
     "is_float_tensor",
+    "is_quantized",
     "is_read_once",
     "is_scalar",
     "is_weight",
@@ -243,6 +249,7 @@ __all__ = [
     "memory_use",
     "normalized_sums",
     "number_overload",
+    "operands_of",
     "parse_etrecord",
     "program_text",
     "program_with_graph",
@@ -344,10 +351,13 @@ __getattr__, __dir__ = lazy_names(
             "annotate",
             "annotation_of",
             "float_operand",
+            "fused_calls",
             "is_float_tensor",
+            "is_quantized",
             "is_read_once",
             "is_weight",
             "joined_specs",
+            "operands_of",
             "shared_spec",
         ),
         "delegraph.aot.quantize.measurement.report": ("LayerQuantization", "MethodQuantization", "QuantizationReport"),

@@ -22,6 +22,7 @@ from delegraph.plugins.hookspecs import GROUPS
 from delegraph.plugins.inventory import Entry, OfferState, inventory
 from delegraph.plugins.source import Written, written
 from delegraph.plugins.versions import api_text, mismatch
+from delegraph.program.alternatives import alternatives_of
 from delegraph.tables import Table, print_table
 
 if TYPE_CHECKING:
@@ -230,9 +231,12 @@ def _told(offer: Offer, result: str, detail: str) -> dict[str, object]:
 
 
 def _doctor(args: argparse.Namespace) -> _Answer:
+    from delegraph.cli.load_trial import reasons_of_loads
     from delegraph.plugins.doctor import Severity, diagnose
 
-    findings = diagnose(program=_read(args.program) if args.program else None, limit=args.timeout)
+    program = _read(args.program) if args.program else None
+    loads = reasons_of_loads(args.program, args.timeout) if program and alternatives_of(program) else {}
+    findings = diagnose(program=program, limit=args.timeout, loads=loads)
     rows = [{**asdict(finding), "severity": finding.severity.value} for finding in findings]
     details = [
         f"{finding.severity.value}: {finding.subject}\n  {finding.problem}"

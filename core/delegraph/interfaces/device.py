@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument, MemoryAllocationFailed, RuntimeFault, cause_of
 from delegraph.program.devices import Device
+from delegraph.program.strides import dense_strides
 
 if TYPE_CHECKING:
     from delegraph.interfaces.dma_buf import DmaBuf
@@ -95,30 +96,29 @@ class DeviceAllocator(ABC):
 
 
 class DeviceMemoryBuffer:
-    """`nbytes` of a device's memory, freed when nothing refers to them. `memory` is the allocator's object.
+    """`nbytes` of a device's memory. `memory` is the allocator's object for them: somebody's, or None: it is allocated,
+    and freed when nothing refers to this. `read_only` says whether it is somebody's who lets others read it alone.
 
     Raises `MemoryAllocationFailed`.
     """
 
-    def __init__(self, device: Device, allocator: DeviceAllocator, nbytes: int) -> None:
-        try:
-            memory = allocator.allocate(nbytes)
-        except RuntimeFault:
-            raise
-        except Exception as error:
-            raise MemoryAllocationFailed(f"{device} did not give {nbytes:,} bytes: {cause_of(error)}") from error
-        self._begin(device, allocator, nbytes, memory)
-        weakref.finalize(self, allocator.deallocate, memory)
-
-    def _begin(
-        self, device: Device, allocator: DeviceAllocator, nbytes: int, memory: Any, read_only: bool = False
+    def __init__(
+        self,
+        device: Device,
+        allocator: DeviceAllocator,
+        nbytes: int,
+        memory: Any = None,
+        *,
+        read_only: bool = False,
     ) -> None:
         self.device = device
         self.allocator = allocator
         self.nbytes = nbytes
-        self.memory = memory
         self.read_only = read_only
-        """Whether it is somebody's who lets others read it alone."""
+        if memory is None:
+            memory = _allocated(device, allocator, nbytes)
+            weakref.finalize(self, allocator.deallocate, memory)
+        self.memory = memory
 
     @classmethod
     def of_import(cls, device: Device, allocator: DeviceAllocator, source: ExternalTensor | DmaBuf) -> Self | None:
@@ -134,8 +134,7 @@ class DeviceMemoryBuffer:
             raise InvalidArgument(f"{device} did not import the caller's memory: {cause_of(error)}") from error
         if memory is None:
             return None
-        buffer = cls.__new__(cls)
-        buffer._begin(device, allocator, source.nbytes, memory, getattr(source, "read_only", False))
+        buffer = cls(device, allocator, source.nbytes, memory, read_only=getattr(source, "read_only", False))
         weakref.finalize(buffer, _release, allocator, memory, source)
         return buffer
 
@@ -144,6 +143,15 @@ class DeviceMemoryBuffer:
 
     def __repr__(self) -> str:
         return f"DeviceMemoryBuffer({self.device}, {self.nbytes:,} bytes)"
+
+
+def _allocated(device: Device, allocator: DeviceAllocator, nbytes: int) -> Any:
+    try:
+        return allocator.allocate(nbytes)
+    except RuntimeFault:
+        raise
+    except Exception as error:
+        raise MemoryAllocationFailed(f"{device} did not give {nbytes:,} bytes: {cause_of(error)}") from error
 
 
 def _release(allocator: DeviceAllocator, memory: Any, source: object) -> None:
@@ -172,7 +180,7 @@ class DeviceTensor:
         self.dtype = dtype
         self.buffer = buffer
         self.offset = offset
-        self.strides: tuple[int, ...] = np.empty(shape, dtype).strides if strides is None else tuple(strides)
+        self.strides: tuple[int, ...] = dense_strides(shape, dtype.itemsize) if strides is None else tuple(strides)
 
     @classmethod
     def from_numpy(cls, array: NDArray[np.generic], device: Device, allocator: DeviceAllocator) -> Self:

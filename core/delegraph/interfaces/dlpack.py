@@ -15,8 +15,9 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType, cause_of
-from delegraph.interfaces.external_memory import ExternalTensor, dense_strides
+from delegraph.interfaces.external_memory import ExternalTensor
 from delegraph.program.dtypes import DTYPES, numpy_dtype
+from delegraph.program.strides import dense_strides
 
 __all__ = ["read_dlpack", "to_dlpack"]
 

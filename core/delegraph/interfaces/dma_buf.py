@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from delegraph.errors import InvalidArgument
-from delegraph.interfaces.external_memory import dense_strides, sizes
+from delegraph.interfaces.external_memory import sizes
+from delegraph.program.strides import dense_strides
 
 __all__ = ["DmaBuf"]
 

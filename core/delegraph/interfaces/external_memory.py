@@ -7,7 +7,7 @@ DmaBuf(fd, shape, dtype)            a DMA-buf by its file descriptor: `dma_buf.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
+from delegraph.program.strides import dense_strides
 
 __all__ = ["ExternalTensor", "read_cuda_array_interface"]
 
@@ -79,11 +80,6 @@ def _strides(shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, .
     if len(strides) != len(shape):
         raise InvalidArgument(f"a tensor of shape {list(shape)} with the strides {list(strides)}: one each is needed")
     return strides
-
-
-def dense_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """The strides, in bytes, of a C-contiguous tensor."""
-    return tuple(itemsize * prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
 def sizes(values: Iterable[Any]) -> tuple[int, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delegraph.interfaces.stamp import BlobStamp, read_stamp, stamps_by_backend, stamps_of
 from delegraph.plugins.check import CheckResult, Questions, check
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Finding", "Severity", "diagnose", "halves", "lone_half", "other_ids", "unknown_groups"]
 
+Loads: TypeAlias = Mapping[tuple[str, int], Sequence[str]]
+"""By method and delegate, the reasons against each place before the one that a load took."""
+
 SLOW_IMPORT = 1.0
 """Seconds that loading a torch-free plug-in may take before it is worth a word: a cold start's budget is below that."""
 
@@ -55,12 +59,15 @@ class Finding:
 
 
 def diagnose(
-    environ: Mapping[str, str] | None = None, program: Program | None = None, limit: float = 60.0
+    environ: Mapping[str, str] | None = None,
+    program: Program | None = None,
+    limit: float = 60.0,
+    loads: Loads = MappingProxyType({}),
 ) -> list[Finding]:
     """Everything that is wrong with the installed plug-ins, the worst first.
 
     Imports no plug-in here; each is loaded in another process within `limit` seconds. With a `program`, also what that
-    needs and this installation lacks.
+    needs and this installation lacks; `loads` are what loads of it told.
     """
     environ = os.environ if environ is None else environ
     entries = inventory(environ)
@@ -78,7 +85,7 @@ def diagnose(
         *other_ids(results),
         *_of_skipped(skipped),
         *(finding for result in results for finding in _of_result(result)),
-        *(_of_program(program, results, stamps, needs) if program else ()),
+        *(_of_program(program, results, stamps, needs, loads) if program else ()),
         *halves(entries),
     ]
     return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
@@ -209,6 +216,7 @@ def _of_program(
     results: Sequence[CheckResult],
     stamps: Mapping[str, Sequence[BlobStamp]],
     needs: Sequence[Need],
+    loads: Loads,
 ) -> Iterator[Finding]:
     """Findings on all that would run here: of a delegate with alternatives, the first for which nothing is lacking."""
     backends = {r.offer.name: r for r in results if r.offer.group == "delegraph.backends"}
@@ -220,6 +228,7 @@ def _of_program(
         for index, record in enumerate(plan.delegates):
             others = alternatives.get(plan.name, {}).get(index, ())
             reasons = reasons_before(record, others, partial(_reason_against, backends, stamps)) if others else []
+            reasons = max(reasons, list(loads.get((plan.name, index), ())), key=len)  # an init fails in loads alone
             if not reasons or len(reasons) > len(others):
                 running.append(record)
                 continue

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from delegraph.program.raw_tables import read_tables, write_tables
     from delegraph.program.schema import Program, ScalarType
     from delegraph.program.signatures import sign_file
+    from delegraph.program.strides import dense_strides
     from delegraph.program.text.from_text import from_text
     from delegraph.program.text.to_text import to_text
 
@@ -45,6 +46,7 @@ __all__ = [
     "SegmentSource",
     "SerializationConfig",
     "alternatives_of",
+    "dense_strides",
     "deserialize_flat_tensor",
     "deserialize_program",
     "from_text",
@@ -88,6 +90,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.program.raw_tables": ("read_tables", "write_tables"),
         "delegraph.program.schema": ("Program", "ScalarType"),
         "delegraph.program.signatures": ("sign_file",),
+        "delegraph.program.strides": ("dense_strides",),
         "delegraph.program.text.from_text": ("from_text",),
         "delegraph.program.text.to_text": ("to_text",),
     },

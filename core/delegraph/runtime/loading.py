@@ -7,7 +7,7 @@ A failure on the way destroys the delegates that were initialised before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from delegraph.interfaces.options import Options
 from delegraph.program.devices import input_devices
 from delegraph.program.kernel_calls import Need
 from delegraph.program.limits import Limits
-from delegraph.program.schema import ExecutionPlan
+from delegraph.program.schema import BackendDelegate, ExecutionPlan
 from delegraph.runtime.binding.bound_method import Execute, around_calls, bind_method
 from delegraph.runtime.binding.checking import is_asked_for
 from delegraph.runtime.binding.instructions import Binder, replaced_values, resolve_kernels
@@ -34,10 +34,10 @@ from delegraph.runtime.execution.tracing import LOAD_METHOD, EventTracer
 from delegraph.runtime.integrity import NotedData
 from delegraph.runtime.lacking import lacking
 from delegraph.runtime.loaded_program import LoadedProgram
-from delegraph.runtime.resolution.alternatives import ChosenPlan, choose
+from delegraph.runtime.resolution.alternatives import ChosenPlan, blobs_of, choose
 from delegraph.runtime.resolution.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.resolution.context import MethodContext
-from delegraph.runtime.resolution.delegates import Backends, Delegate, find_backends, load_delegates
+from delegraph.runtime.resolution.delegates import Backends, Delegate, DelegatesFailed, find_backends, load_delegates
 from delegraph.runtime.shared_state import SharedState, buffers_of, delegates_buffers
 from delegraph.runtime.state import State, StateBuffer
 from delegraph.runtime.values.borrowing import Borrowing, Lent, Uses, find_lent
@@ -131,28 +131,39 @@ def load_plan(
 
     Raises what `Program.load_method` raises.
     """
+    alternatives, registry = program.alternatives.get(plan.name, {}), program.environment.backend_registry()
     with _traced(choices.event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
-        chosen = _chosen(program, plan) if like is None else like.chosen
-        # Memory comes first: a file that asks for too much is refused before a backend does any work for it.
-        if choices.memory_manager is None:
-            choices.limits.require_planned(chosen.plan)
-        backends = find_backends(chosen.plan, program.environment.backend_registry())
-        memory = _memory(program, plan, chosen.plan, choices, backends)
-        delegates = _delegates(program, chosen.plan, choices, backends, None if like is None else like.delegates)
-        places = _places(chosen.plan, memory, backends)
-        try:
-            return _bound(program, chosen, choices, memory, delegates, places, like)
-        except BaseException:
-            delegates.destroy()
-            raise
+        chosen = choose(plan, alternatives, registry) if like is None else like.chosen
+        while True:
+            try:
+                replaceable = blobs_of(plan, alternatives).difference(chosen.failed)
+                return _loaded(program, plan, chosen, choices, replaceable, like)
+            except DelegatesFailed as error:
+                chosen, like = choose(plan, alternatives, registry, chosen, error.faults), None
 
 
-def _chosen(program: LoadedProgram, plan: ExecutionPlan) -> ChosenPlan:
-    """`plan`, or with alternatives in it that run here where its delegates cannot."""
-    alternatives = program.alternatives.get(plan.name)
-    if not alternatives:
-        return ChosenPlan(plan)
-    return choose(plan, alternatives, program.environment.backend_registry())
+def _loaded(
+    program: LoadedProgram,
+    method: ExecutionPlan,
+    chosen: ChosenPlan,
+    choices: Choices,
+    replaceable: Container[BackendDelegate],
+    like: LoadedMethod | None,
+) -> LoadedMethod:
+    """`chosen` of `method`, loaded. Raises `DelegatesFailed` for delegates that are `replaceable`."""
+    # Memory comes first: a file that asks for too much is refused before a backend does any work for it.
+    if choices.memory_manager is None:
+        choices.limits.require_planned(chosen.plan)
+    backends = find_backends(chosen.plan, program.environment.backend_registry())
+    memory = _memory(program, method, chosen.plan, choices, backends)
+    earlier = None if like is None else like.delegates
+    delegates = _delegates(program, chosen.plan, choices, backends, replaceable, earlier)
+    places = _places(chosen.plan, memory, backends)
+    try:
+        return _bound(program, chosen, choices, memory, delegates, places, like)
+    except BaseException:
+        delegates.destroy()
+        raise
 
 
 def _memory(
@@ -184,6 +195,7 @@ def _delegates(
     plan: ExecutionPlan,
     choices: Choices,
     backends: Backends,
+    replaceable: Container[BackendDelegate],
     like: LoadedDelegates | None,
 ) -> LoadedDelegates:
     """Those of `plan`, sharing with `like`, if that was loaded with the same options, what no run changes."""
@@ -223,6 +235,7 @@ def _delegates(
         context_for,
         program.release,
         like.all if like is not None and alike else (),
+        replaceable,
     )
     in_flight = InFlight()
     keys_read = None if noted is None else noted.keys_read

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidState, InvalidType, NotFound
 from delegraph.program.dtypes import numpy_dtype, scalar_type
+from delegraph.program.strides import dense_strides
 from delegraph.runtime.data_loader import open_data_loader
 from delegraph.runtime.execution.exclusive import Exclusive
 from delegraph.runtime.integrity import Trust, open_content
 from delegraph.runtime.values.tensors import as_array
-from delegraph.runtime.values.values import Array, byte_strides
+from delegraph.runtime.values.values import Array
 
 if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData
@@ -244,6 +245,6 @@ def _read(name: str, entry: ExternalData) -> Array:
     if layout is None:
         raise InvalidExternalData(f"{name!r} is a blob, not a tensor; load what State.save wrote")
     dtype = numpy_dtype(layout.scalar_type)
-    strides = byte_strides(layout.sizes, layout.dim_order, dtype.itemsize)
+    strides = dense_strides(layout.sizes, dtype.itemsize, layout.dim_order)
     array: Array = np.ndarray(layout.sizes, dtype, entry.data, 0, strides)
     return array

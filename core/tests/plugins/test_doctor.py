@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from core.tests.plugins.command_line import run
 
+from delegraph.cli.load_trial import reasons_of_loads
 from delegraph.errors import DelegraphError
 from delegraph.interfaces import BlobStamp
 from delegraph.plugins.check import CheckResult, check
@@ -16,12 +19,15 @@ from delegraph.plugins.discovery import scan
 from delegraph.plugins.doctor import Finding, Severity, diagnose
 from delegraph.plugins.inventory import OfferState, inventory
 from delegraph.plugins.registry import PluginRegistry
+from delegraph.program import write_program
+from delegraph.program.alternatives import AlternativeOf
 from delegraph.program.kernel_calls import needed_kernels
 from delegraph.program.schema import (
     AllocationDetails,
     BackendDelegate,
     Chain,
     CompileSpec,
+    DelegateCall,
     ExecutionPlan,
     KernelCall,
     Operator,
@@ -421,3 +427,51 @@ def test_the_doctor_imports_nothing_that_it_examines(install: Install, backend_s
     problem, modules = done.stdout.splitlines()
     assert problem == f"loading it brought torch into a process that runs without it: {site}/npu_rt.py:1 imports it"
     assert modules == "[]"
+
+
+# ---- what only a load shows ----------------------------------------------------------------------------
+
+
+def with_a_fallback() -> Program:
+    """y = delegate(x), or a kernel in its place."""
+    x, y = (Tensor(ScalarType.FLOAT, (2,), (0,), allocation_info=AllocationDetails(1, at)) for at in (0, 16))
+    call, delegate = Chain((DelegateCall(0, (0, 1)),)), BackendDelegate("Npu", 0, ())
+    own = ExecutionPlan("forward", (x, y), (0,), (1,), (call,), (), (delegate,), (0, 32))
+    outside = tuple(replace(tensor, allocation_info=None) for tensor in (x, y))
+    kernel = Chain((KernelCall(0, (0, 1, 1)),))
+    name = AlternativeOf("forward", 0, 1).plan_name
+    other = ExecutionPlan(name, outside, (0,), (1,), (kernel,), (Operator("acme::double", "out"),), (), (0,))
+    return Program((own, other), delegate_data=(b"blob",))
+
+
+@pytest.mark.parametrize(("body", "warned"), [("raise OSError('no queue')", True), ("return 1", False)])
+def test_an_init_that_fails_is_known_from_loading(
+    install: Install,
+    backend_source: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    body: str,
+    warned: bool,
+) -> None:
+    entries = {**ENTRY, "kernels": {"acme": "acme_rt:library"}}
+    backend = backend_source.replace("return bytes(processed)", body)
+    install("acme", entries, {"npu_rt.py": backend, "acme_rt.py": library("acme", DOUBLE)})
+    for name, value in only("acme").items():
+        monkeypatch.setenv(name, value)
+    file = tmp_path / "m.pte"
+    write_program(with_a_fallback(), file)
+    run("doctor", str(file))
+    told = capsys.readouterr().out
+    assert ("its fall-back, on kernels, would run here: the backend failed on a blob without a stamp" in told) is warned
+    assert ("while initialising: OSError: no queue" in told) is warned
+
+
+def test_a_load_that_dies_tells_nothing(
+    install: Install, backend_source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("acme", ENTRY, {"npu_rt.py": backend_source.replace("return bytes(processed)", "import os; os._exit(3)")})
+    for name, value in only("acme").items():
+        monkeypatch.setenv(name, value)
+    write_program(with_a_fallback(), tmp_path / "m.pte")
+    assert reasons_of_loads(str(tmp_path / "m.pte"), 30.0) == {}

@@ -14,7 +14,10 @@ from delegraph.errors import (
     BackendMissing,
     DelegateInvalidCompatibility,
     FallbackWarning,
+    InvalidArgument,
     InvalidProgram,
+    LimitExceeded,
+    MemoryAllocationFailed,
     NotFound,
     RuntimeFault,
 )
@@ -180,6 +183,100 @@ def test_a_fallback_on_another_backend(build: PlanBuilder) -> None:
     assert ran.delegate_choices[0].fallback == ("Other",)
     with pytest.warns(FallbackWarning):
         assert loaded(records, None).delegate_choices[0].fallback == ()
+
+
+# ---- blobs that cannot be initialised -----------------------------------------------------------------
+
+
+class Broken(Board):
+    """Accepts every blob, and initialises none of those for revisions that are broken."""
+
+    def __init__(self, error: Exception, *broken: bytes) -> None:
+        super().__init__("any")
+        self.error, self.broken, self.destroyed = error, broken, 0
+
+    def check(self, stamp: BlobStamp | None) -> Compatibility:
+        return Compatibility(Verdict.OK)
+
+    def init(self, context: Any, processed: Any, compile_specs: Any) -> float:
+        if bytes(processed) in self.broken:
+            raise self.error
+        return super().init(context, processed, compile_specs)
+
+    def destroy(self, handle: Any) -> None:
+        self.destroyed += 1
+
+
+NO_QUEUE = OSError("the driver gives no queue")
+
+
+def test_a_fallback_runs_where_the_blob_cannot_be_initialised(build: PlanBuilder) -> None:
+    records = program(build, method(build), fallback())
+    with pytest.warns(FallbackWarning, match="delegates 0, of Board, run their fall-backs here") as told:
+        ran = loaded(records, Broken(NO_QUEUE, b"100"))
+    reason = (
+        "the backend failed on Board blob 'r2', version 1, made by acme-board 1.0: while initialising: OSError: the"
+        " driver gives no queue"
+    )
+    assert len(told) == 1
+    np.testing.assert_array_equal(ran.execute([X])[0], 2 * X * X)
+    assert ran.delegate_choices[0].is_fallback and ran.delegate_choices[0].reasons == (reason,)
+    assert reason in str(told[0].message)
+
+
+def test_the_next_blob_is_tried_before_the_fallback(build: PlanBuilder) -> None:
+    records = program(build, method(build), variant(1, "r1"), variant(2, "r0", 2), fallback(3), blobs=[b"10", b"1"])
+    board = Broken(NO_QUEUE, b"100", b"10")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ran = loaded(records, board)
+    np.testing.assert_array_equal(ran.execute([X])[0], (X + 1) * X)
+    assert ran.delegate_choices[0].variant == "r0" and len(ran.delegate_choices[0].reasons) == 2
+
+
+def test_all_that_fail_are_replaced_at_once_and_the_others_loaded_again(build: PlanBuilder) -> None:
+    x, first, second, out = (build.tensor(4) for _ in range(4))
+    for source, target, blob in ((x, first, b"1"), (first, second, b"bad"), (second, out, b"2")):
+        build.delegate("Board", source, target, blob=blob)
+    plan = build.plan((x,), (out,))
+    others = [fallback(of=index, named=f"s{index}") for index in range(3)]
+    board = Broken(NO_QUEUE, b"bad")
+    with pytest.warns(FallbackWarning, match="delegates 1, of Board"):
+        ran = loaded(program(build, plan, *others), board)
+    np.testing.assert_array_equal(ran.execute([X])[0], 2 * (X + 1) + 2)
+    assert board.blobs == [b"1", b"2", b"1", b"2"] and board.destroyed == 2
+    board.broken = (b"bad", b"1", b"2")
+    with pytest.warns(FallbackWarning, match="delegates 0, 2, of Board"):
+        again = ran.program.load_method("forward", like=ran)
+    np.testing.assert_array_equal(again.execute([X])[0], 8 * X)
+
+
+def test_where_nothing_is_left_the_fault_of_init_is_raised_with_all_reasons(build: PlanBuilder) -> None:
+    records = program(build, method(build), variant(1, "r1"), blobs=[b"10"])
+    board = Broken(MemoryAllocationFailed("the board is full"), b"100", b"10")
+    with pytest.raises(
+        MemoryAllocationFailed, match=r"delegate 0 \(Board\): nothing (?s:.*)'r2'(?s:.*)full(?s:.*)'r1'"
+    ) as told:
+        loaded(records, board)
+    assert str(told.value).count("the board is full") == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        InvalidArgument("the board has no such mode"),
+        LimitExceeded("the limit is reached"),
+        InvalidProgram("its weights are damaged"),
+    ],
+)
+def test_what_the_caller_or_the_file_did_is_an_error(build: PlanBuilder, fault: RuntimeFault) -> None:
+    with pytest.raises(type(fault), match=f"delegate 0 .Board.: {fault}"):
+        loaded(program(build, method(build), fallback()), Broken(fault, b"100"))
+
+
+def test_an_option_that_nobody_has_is_an_error(build: PlanBuilder) -> None:
+    with pytest.raises(InvalidArgument, match="has no option 'spede'"):
+        loaded(program(build, method(build), fallback()), Board("r2"), backend_options={"Board": {"spede": 1}})
 
 
 # ---- what runs then --------------------------------------------------------------------------------

@@ -188,14 +188,18 @@ def every_blob_of_a_delegate_is_right(bench: Bench, stored: Stored) -> None:
     it does not admit."""
     records = _records(stored)
     check_results(bench, stored, run(stored))
-    for preferred in _in_other_orders(records):
+    for method, index, preferred in _in_other_orders(records):
         loaded = load(stored, preferred)
         check_results(bench, stored, [loaded(call) for call in stored.calls])
+        (choice,) = [each for each in loaded.module[method].method.delegate_choices if each.delegate == index]
+        blob = next(plan for plan in methods_of(preferred) if plan.name == method).delegates[index]
+        admitted = backend_called(blob.id).check(read_stamp(blob.compile_specs)).verdict is Verdict.OK
+        assert not admitted or choice.place == 0, f"check admits a blob that does not load: {choice.reasons[0]}"
         loaded.close()
 
 
-def _in_other_orders(records: schema.Program) -> Iterator[schema.Program]:
-    """The program with another one of a delegate's blobs as its first, in turn."""
+def _in_other_orders(records: schema.Program) -> Iterator[tuple[str, int, schema.Program]]:
+    """By method and delegate, the program with another one of the delegate's blobs as its first, in turn."""
     for method, of_delegates in alternatives_of(records).items():
         for index, others in of_delegates.items():
             for other in others:
@@ -209,7 +213,7 @@ def _in_other_orders(records: schema.Program) -> Iterator[schema.Program]:
                     other.name: replace(other, delegates=(mine,)),
                 }
                 plans = tuple(swapped.get(plan.name, plan) for plan in records.execution_plan)
-                yield replace(records, execution_plan=plans)
+                yield method, index, replace(records, execution_plan=plans)
 
 
 def _refuses(check: object, newer: BlobStamp) -> None:

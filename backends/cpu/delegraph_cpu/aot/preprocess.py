@@ -137,7 +137,7 @@ def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> 
 
 def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
     with tempfile.TemporaryDirectory(prefix="delegraph-cpu-", dir=_folder_for(converted.model)) as folder:
-        contents = held_back(converted.model, INLINE_BYTES)
+        contents = held_back(converted.model, INLINE_BYTES, has_fallback(program))
         model, debug_handles = _optimize(converted, Path(folder))
     for name in constants_again(model.graph, contents):
         lay_beside(model.graph.initializers[name])

@@ -22,9 +22,12 @@ from delegraph.aot import (
     channel_dim,
     cut_attention,
     float_operand,
+    fused_calls,
     is_float_tensor,
+    is_quantized,
     is_weight,
     joined_specs,
+    operands_of,
     recipe_named,
     shared_spec,
     weight_spec,
@@ -92,12 +95,9 @@ class CpuQuantizer:
 
     def annotate(self, model: GraphModule) -> GraphModule:
         """Annotate layers, then the calls between them; a node that has an annotation keeps it."""
-        integers: set[Node] = set()
         for node in model.graph.nodes:
             if node.op == "call_function" and annotation_of(node) is None:
-                self._annotate(node, integers)
-            if getattr(annotation_of(node), "output_qspec", None) is not None:
-                integers.add(node)
+                self._annotate(node)
         return model
 
     def validate(self, model: GraphModule) -> None:
@@ -106,10 +106,10 @@ class CpuQuantizer:
     def reason(self, node: Node) -> str | None:
         """The reason why the quantizer leaves a call of floats."""
         if node.target in SUMS | AVERAGES | WINDOWS | MOVES | CLAMPS | JOINS:
-            return float_operand(node, lambda value: getattr(annotation_of(value), "output_qspec", None) is not None)
+            return float_operand(node)
         return "integers would cost accuracy or time here: onnxruntime's kernel of floats is as fast, or the only one"
 
-    def _annotate(self, node: Node, integers: set[Node]) -> None:
+    def _annotate(self, node: Node) -> None:
         if channel_dim(node) is not None and not (is_float_tensor(node.args[0]) and is_weight(node.args[1])):
             return
         if channel_dim(node) == 0 and node.target != aten.linear.default and self._static:  # a plain convolution
@@ -124,17 +124,12 @@ class CpuQuantizer:
         elif node.target == aten.lstm.input and self._found_in_the_run is not None:
             self._recurrent(node)
         elif self._static:
-            self._between(node, integers)
+            self._between(node)
 
     def _layer(self, node: Node, weight: Any, output: bool) -> None:
         """The input and the weight, and the result where it is normalized and limited."""
-        inputs: dict[Any, Any] = {node.args[0]: self._activation, node.args[1]: weight}
-        last = _last_fused(node)
-        for fused in _fused(node):
-            annotate(fused, {})
-        annotate(node, inputs)
-        if output:
-            annotate(last, inputs if last is node else {}, self._activation)
+        inputs = {node.args[0]: self._activation, node.args[1]: weight}
+        annotate(node, inputs, self._activation if output else None, _fused(node))
 
     def _product(self, node: Node) -> None:
         """The product of two values of the run."""
@@ -152,16 +147,13 @@ class CpuQuantizer:
         if own and len(matrices) == 2 * layers * (1 + bidirectional):
             annotate(node, {input: self._found_in_the_run, **dict.fromkeys(matrices, self._weight)})
 
-    def _between(self, node: Node, integers: set[Node]) -> None:
+    def _between(self, node: Node) -> None:
         """Annotate a call that computes on integers, if its inputs are integers."""
-        sources = _values(node)
-        if not sources or not all(source in integers for source in sources):
+        sources = list(filter(is_float_tensor, operands_of(node)))
+        if not sources or not all(map(is_quantized, sources)):
             return
         if node.target in SUMS and len(sources) == len(node.args[:2]):
-            last = _last_fused(node)
-            inputs = dict.fromkeys(sources, self._activation)
-            annotate(node, inputs)
-            annotate(last, inputs if last is node else {}, self._activation)
+            annotate(node, dict.fromkeys(sources, self._activation), self._activation, _fused(node))
         elif (node.target in AVERAGES and _averages_everything(node)) or _averages_windows(node):
             annotate(node, {sources[0]: self._activation}, self._activation)
         elif node.target in MOVES | CLAMPS:
@@ -172,13 +164,6 @@ class CpuQuantizer:
 
 
 # ---- the graph ----------------------------------------------------------------------------------------------------
-
-
-def _values(node: Node) -> list[Node]:
-    """The tensors that `node` reads, each once."""
-    first = node.args[0] if node.args else None
-    arguments = list(first) if isinstance(first, list | tuple) else list(node.args)
-    return list(dict.fromkeys(value for value in arguments if is_float_tensor(value)))
 
 
 def _is_value(argument: object) -> TypeGuard[Node]:
@@ -224,16 +209,7 @@ def _is_large(factor: Any) -> bool:
 
 def _fused(node: Node) -> list[Node]:
     """The calls that are computed with `node` in one kernel: a normalization, then a limit."""
-    fused: list[Node] = []
-    for kinds in (NORMALIZATIONS, CLAMPS):
-        users = list((fused[-1] if fused else node).users)
-        if len(users) == 1 and users[0].target in kinds and annotation_of(users[0]) is None:
-            fused.append(users[0])
-    return fused
-
-
-def _last_fused(node: Node) -> Node:
-    return [node, *_fused(node)][-1]
+    return fused_calls(node, lambda call: call.target in NORMALIZATIONS, lambda call: call.target in CLAMPS)
 
 
 def _goes_to_layers(node: Node) -> bool:

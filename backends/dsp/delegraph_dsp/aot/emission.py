@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from delegraph.program import dense_strides
 from delegraph_dsp.aot.boxes import Box, box_of, packed_strides, rows_of, tiles_of
 from delegraph_dsp.aot.constants import WORD, bytes_of
-from delegraph_dsp.aot.kernel_calls import KernelCall, Value, dense_strides
+from delegraph_dsp.aot.kernel_calls import KernelCall, Value
 from delegraph_dsp.aot.placement import Placed
 from delegraph_dsp.aot.tiling import launch_loops
 from delegraph_dsp.device import Device, device_text

@@ -19,8 +19,9 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from delegraph.aot.authoring import Quantization
+from delegraph.program import dense_strides
 
-__all__ = ["KernelCall", "Use", "Value", "View", "dense_strides"]
+__all__ = ["KernelCall", "Use", "Value", "View"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,11 +116,6 @@ class View:
     def on(self, grid: Quantization | None) -> View:
         """The view as codes of `grid`."""
         return replace(self, grid=grid)
-
-
-def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides, in elements, of a tensor whose last dim lies closest."""
-    return tuple(prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
 def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:

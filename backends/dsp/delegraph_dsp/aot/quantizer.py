@@ -24,10 +24,13 @@ from delegraph.aot import (
     annotation_of,
     cut_attention,
     float_operand,
+    fused_calls,
     is_float_tensor,
+    is_quantized,
     is_weight,
     joined_specs,
     normalized_sums,
+    operands_of,
     recipe_named,
     shared_spec,
     weight_spec,
@@ -110,13 +113,13 @@ class DspQuantizer:
         if node.target in TABLES and not self._has_table(node):
             return f"an int16 table does not give {operator_name(node)}"
         if node.target in MOVES:
-            return float_operand(node, lambda source: annotation_of(source) is not None)
+            return float_operand(node)
         if node.target in PAIRS | SCALINGS:
             return "one of its operands is neither a tensor of float32 nor a number that it scales by"
         return f"the DSP has no kernel of integers for {operator_name(node)}"
 
     def _annotate(self, node: Node) -> None:
-        sources = _values(node)
+        sources = list(filter(_is_float, operands_of(node)))
         if node.target == aten.linear.default and is_weight(node.args[1]):
             self._put(node, {node.args[0]: self._activation, node.args[1]: self._weight})
         elif (node.target in PAIRS and len(sources) == _operands(node)) or (
@@ -131,7 +134,7 @@ class DspQuantizer:
             annotate(node, {sources[0]: self._activation}, self._probabilities)
         elif _is_clamp(node):
             self._put(node, {sources[0]: self._activation})
-        elif node.target in MOVES and annotation_of(sources[0]) is not None:
+        elif node.target in MOVES and is_quantized(sources[0]):
             shared = shared_spec(sources[0])
             annotate(node, {sources[0]: shared}, shared)
         elif node.target in JOINS:
@@ -140,12 +143,8 @@ class DspQuantizer:
 
     def _put(self, node: Node, inputs: Mapping[Any, Any]) -> None:
         """Annotate the inputs, and the result, or that of an activation which is its only reader."""
-        follower = next(iter(node.users)) if len(node.users) == 1 else None
-        if follower is not None and node.target not in CLAMPS and _is_clamp(follower):
-            annotate(node, inputs)
-            annotate(follower, {}, self._activation)
-        else:
-            annotate(node, inputs, self._made(node))
+        fused = [] if node.target in CLAMPS else fused_calls(node, _is_clamp)
+        annotate(node, inputs, self._activation if fused else self._made(node), fused)
 
     def _read(self, node: Node, source: Node) -> Any:
         """The spec with which `node` reads `source`: normalized sums and probabilities keep theirs."""
@@ -172,13 +171,6 @@ def _between_0_and_1() -> Any:
 
 
 # ---- the graph ----------------------------------------------------------------------------------------------------
-
-
-def _values(node: Node) -> list[Node]:
-    """The float tensors that `node` reads, each once."""
-    first = node.args[0] if node.args else None
-    arguments = list(first) if isinstance(first, list | tuple) else list(node.args)
-    return list(dict.fromkeys(value for value in arguments if _is_float(value)))
 
 
 def _operands(node: Node) -> int:

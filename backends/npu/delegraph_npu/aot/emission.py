@@ -22,7 +22,7 @@ from delegraph_npu.accesses import dma_ranges, ranges_of
 from delegraph_npu.aot import ir
 from delegraph_npu.aot.instructions import Constants, Tile, instructions
 from delegraph_npu.aot.scheduling import Schedule
-from delegraph_npu.aot.storage import StorageLayout, Strides, View, dense_strides
+from delegraph_npu.aot.storage import StorageLayout, Strides, View, dense
 from delegraph_npu.aot.tiling import Plan, chain_boxes
 from delegraph_npu.commands import Region
 
@@ -250,7 +250,7 @@ def _shape(box: ir.Box) -> ir.Shape:
 
 
 def _dense(box: ir.Box, tensor: ir.Tensor) -> Strides:
-    return dense_strides(_shape(box), tensor.dtype.itemsize)
+    return dense(_shape(box), tensor.dtype)
 
 
 Place = tuple[Region, int, Strides]

@@ -6,7 +6,6 @@ once the model is quantized.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,10 +19,13 @@ from delegraph.aot import (
     annotation_of,
     channel_dim,
     float_operand,
+    fused_calls,
     is_float_tensor,
+    is_quantized,
     is_weight,
     joined_specs,
     normalized_sums,
+    operands_of,
     recipe_named,
     shared_spec,
     weight_spec,
@@ -92,11 +94,11 @@ class NpuQuantizer:
         row = row_of(node)
         if row is None:
             return f"the NPU has no {operator_name(node)}"
-        if not _is_float(node) or not all(map(_is_float, _values(node))):
+        if not _is_float(node) or not all(map(_is_float, operands_of(node))):
             return "the NPU takes tensors of float32 as integers"
         if self._dtype not in row.dtypes:
             return f"the NPU computes it on int8 alone, and the recipe has {str(self._dtype).removeprefix('torch.')}"
-        return row.reason(node) or float_operand(node, _gives_integers)
+        return row.reason(node) or float_operand(node)
 
     def _annotate(self, node: Node) -> None:
         row = row_of(node)
@@ -105,35 +107,27 @@ class NpuQuantizer:
         if row.annotate is Annotate.LAYER:
             self._layer(node)
         elif row.annotate is Annotate.VALUES:
-            self._finish(node, dict.fromkeys(_values(node), self._spec(node)))
-        elif all(map(_gives_integers, _values(node))):
+            spec = self._spec(node)
+            annotate(node, dict.fromkeys(operands_of(node), spec), spec, fused_calls(node, is_clamp))
+        elif all(map(is_quantized, operands_of(node))):
             self._move(node)
 
     def _takes(self, node: Node) -> bool:
         row = row_of(node)
         assert row is not None
-        return self._dtype in row.dtypes and all(map(_is_float, _values(node))) and row.reason(node) is None
+        return self._dtype in row.dtypes and all(map(_is_float, operands_of(node))) and row.reason(node) is None
 
     def _layer(self, node: Node) -> None:
         channels = channel_dim(node)
         taken, kernel = node.args[:2]
         if channels is not None and is_weight(kernel):
             inputs = {taken: self._activation, kernel: weight_spec(self._recipe, channels)}
-            self._finish(node, inputs, normalized=True)
-
-    def _finish(self, node: Node, inputs: Mapping[Any, Any], normalized: bool = False) -> None:
-        """Annotate `node`, and its result once it is normalized and limited."""
-        fused = _fused(node, normalized)
-        for between in fused:
-            annotate(between, {})
-        annotate(node, inputs)
-        last = [node, *fused][-1]
-        annotate(last, {} if fused else inputs, self._spec(node))
+            annotate(node, inputs, self._spec(node), fused_calls(node, _is_normalization, is_clamp))
 
     def _move(self, node: Node) -> None:
         """The result and further operands have the grid of the first operand; a joined operand keeps its own grid where
         another call reads it."""
-        first, *rest = _values(node)
+        first, *rest = operands_of(node)
         if rest:
             annotate(node, *joined_specs(node, dict.fromkeys([first, *rest], self._spec(node)), self._spec(node)))
             return
@@ -148,13 +142,6 @@ class NpuQuantizer:
 # ---- the graph ------------------------------------------------------------------------------------------------------
 
 
-def _values(node: Node) -> list[Node]:
-    """The tensors that `node` reads, each once."""
-    first = node.args[0] if node.args else None
-    arguments = list(first) if isinstance(first, list | tuple) else list(node.args)
-    return list(dict.fromkeys(value for value in arguments if isinstance(value, Node)))
-
-
 def _is_float(node: Node) -> bool:
     """Whether `node` is a tensor of float32, the only float dtype of the operators."""
     return is_float_tensor(node, {torch.float32})
@@ -165,24 +152,9 @@ def _moves(node: Node) -> bool:
     return row is not None and row.annotate is Annotate.MOVES
 
 
-def _gives_integers(node: Node) -> bool:
-    annotation = annotation_of(node)
-    return annotation is not None and annotation.output_qspec is not None
-
-
 def _takes_integers(node: Node) -> bool:
     annotation = annotation_of(node)
     return annotation is not None and bool(annotation.input_qspec_map)
-
-
-def _fused(node: Node, normalized: bool) -> list[Node]:
-    """The calls that are computed with `node` in one command: a normalization, then a limit."""
-    fused: list[Node] = []
-    for fits in (_is_normalization, is_clamp) if normalized else (is_clamp,):
-        users = list((fused[-1] if fused else node).users)
-        if len(users) == 1 and fits(users[0]) and annotation_of(users[0]) is None:
-            fused.append(users[0])
-    return fused
 
 
 def _is_normalization(node: Node) -> bool:

@@ -7,15 +7,15 @@ reshape               the same bytes, if they lie side by side; otherwise they a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from delegraph.program import dense_strides
 from delegraph_npu.aot import ir
 
-__all__ = ["Storage", "StorageLayout", "Strides", "View", "dense_strides", "lay_out"]
+__all__ = ["Storage", "StorageLayout", "Strides", "View", "dense", "lay_out"]
 
 Strides: TypeAlias = tuple[int, int, int, int]
 """Bytes between neighbours along n, h, w and c."""
@@ -102,7 +102,7 @@ class _Views:
                 view = View(base.storage, base.offset + begin * base.strides[axis], base.strides)
             else:
                 content = None if tensor.content is None else np.ascontiguousarray(tensor.content).tobytes()
-                view = View(Storage(tensor.name, tensor.nbytes, content), 0, dense(tensor))
+                view = View(Storage(tensor.name, tensor.nbytes, content), 0, dense(tensor.shape, tensor.dtype))
             self.views[tensor] = view
         return view
 
@@ -130,7 +130,8 @@ class _Views:
             part = replace(source, name=f"{source.name}.rows", content=None)
             self._copy(operator, source, part)
             view = self.view(part)
-        self.views[operator.output] = View(view.storage, view.offset, dense(operator.output))
+        strides = dense(operator.output.shape, operator.output.dtype)
+        self.views[operator.output] = View(view.storage, view.offset, strides)
 
     def _copy(self, operator: ir.Operator, source: ir.Tensor, target: ir.Tensor) -> None:
         copy = ir.Copy(operator.name, (source,), target, *source.bounds, debug_handles=operator.debug_handles)
@@ -147,15 +148,10 @@ class _Views:
         return View(view.storage, view.offset + offset, (n, h, w, c))
 
 
-def dense(tensor: ir.Tensor) -> Strides:
-    """The strides of a tensor whose elements lie side by side."""
-    return dense_strides(tensor.shape, tensor.dtype.itemsize)
-
-
-def dense_strides(shape: Sequence[int], itemsize: int) -> Strides:
+def dense(shape: ir.Shape, dtype: np.dtype[Any]) -> Strides:
     """The strides of elements side by side."""
-    _, h, w, c = shape
-    return h * w * c * itemsize, w * c * itemsize, c * itemsize, itemsize
+    n, h, w, c = dense_strides(shape, dtype.itemsize)
+    return n, h, w, c
 
 
 def _side_by_side(shape: ir.Shape, strides: Strides, itemsize: int) -> bool:

@@ -8,9 +8,9 @@ keeps its grid. A norm and a limit behind a layer are computed with it. What is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.fx import GraphModule, Node
@@ -23,9 +23,12 @@ from delegraph.aot import (
     channel_dim,
     cut_attention,
     float_operand,
+    fused_calls,
     is_float_tensor,
+    is_quantized,
     is_weight,
     joined_specs,
+    operands_of,
     recipe_named,
     shared_spec,
     weight_spec,
@@ -103,30 +106,23 @@ class QnnQuantizer:
         if channel_dim(node) is not None:
             return "it rounds layers whose weights are the model's"
         if node.target in MOVES | VALUES:
-            return float_operand(node, _gives_integers) or "its operands are no float32"
+            return float_operand(node) or "its operands are no float32"
         return "the processor computes it in float16"
 
     def _annotate(self, node: Node) -> None:
-        values = _values(node)
+        values = operands_of(node)
         channels = channel_dim(node)
         if channels is not None:
             taken, kernel = node.args[:2]
             if is_weight(kernel):
-                self._finish(node, {taken: self._activation, kernel: weight_spec(self._recipe, channels)}, normed=True)
+                inputs = {taken: self._activation, kernel: weight_spec(self._recipe, channels)}
+                annotate(node, inputs, self._activation, _fused(node, _is_norm, _is_limit))
         elif not values or not all(is_float_tensor(value, {torch.float32}) for value in values):
             return
         elif node.target in VALUES:
-            self._finish(node, dict.fromkeys(values, self._activation))
-        elif node.target in MOVES and all(map(_gives_integers, values)):
+            annotate(node, dict.fromkeys(values, self._activation), self._activation, _fused(node, _is_limit))
+        elif node.target in MOVES and all(map(is_quantized, values)):
             self._move(node, values)
-
-    def _finish(self, node: Node, inputs: Mapping[Any, Any], normed: bool = False) -> None:
-        """Annotate `node`, and its result once it is normalized and limited."""
-        fused = _fused(node, normed)
-        for between in fused:
-            annotate(between, {})
-        annotate(node, inputs)
-        annotate([node, *fused][-1], {} if fused else inputs, self._activation)
 
     def _move(self, node: Node, values: list[Node]) -> None:
         """The result has the grid of the operand; of several, all have that of the first."""
@@ -136,25 +132,16 @@ class QnnQuantizer:
             annotate(node, {values[0]: self._activation}, shared_spec((values[0], node)))
 
 
-def _values(node: Node) -> list[Node]:
-    """The tensors that `node` reads, each once."""
-    first = node.args[0] if node.args else None
-    arguments = list(first) if isinstance(first, list | tuple) else list(node.args)
-    return list(dict.fromkeys(value for value in arguments if isinstance(value, Node)))
-
-
-def _gives_integers(node: Node) -> bool:
-    annotation = annotation_of(node)
-    return annotation is not None and annotation.output_qspec is not None
-
-
-def _fused(node: Node, normed: bool) -> list[Node]:
-    """The calls that are computed with `node`: a norm, then a limit."""
-    fused: list[Node] = []
+def _fused(node: Node, *kinds: Callable[[Node], bool]) -> list[Node]:
+    """The calls of `kinds` that are computed with `node`."""
     if node.target is aten.linear.default and node.meta["val"].dim() > 2:
         return []  # it is Gemm of rows, and the limit stands behind the reshaped result
-    for kind in (NORMS, LIMITS) if normed else (LIMITS,):
-        users = list((fused[-1] if fused else node).users)
-        if len(users) == 1 and users[0].target in kind and annotation_of(users[0]) is None:
-            fused.append(users[0])
-    return fused
+    return fused_calls(node, *kinds)
+
+
+def _is_norm(node: Node) -> bool:
+    return node.target in NORMS
+
+
+def _is_limit(node: Node) -> bool:
+    return node.target in LIMITS

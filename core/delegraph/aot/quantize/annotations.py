@@ -21,11 +21,14 @@ __all__ = [
     "annotate",
     "annotation_of",
     "float_operand",
+    "fused_calls",
     "is_float_tensor",
+    "is_quantized",
     "is_read_once",
     "is_weight",
     "is_written",
     "joined_specs",
+    "operands_of",
     "shared_spec",
 ]
 
@@ -53,20 +56,49 @@ class Annotation(Protocol):
     output_qspec: object
 
 
-def annotate(node: Node, inputs: Mapping[Any, object], output: object = None) -> None:
+def annotate(node: Node, inputs: Mapping[Any, object], output: object = None, fused: Iterable[Node] = ()) -> None:
     """Say how what `node` takes is quantized, by value, and how its result is; where there is no spec, it stays float.
 
-    It replaces the annotation that `node` had before.
+    Of calls that are computed with it (`fused_calls`), each takes values as they are, and the last gives the result.
+    It replaces the annotations that these calls had before.
     """
     from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
 
-    node.meta[ANNOTATION] = QuantizationAnnotation(dict(inputs), output, _annotated=True)
+    calls = [node, *fused]
+    for call in calls:
+        taken = dict(inputs) if call is node else {}
+        result = output if call is calls[-1] else None
+        call.meta[ANNOTATION] = QuantizationAnnotation(taken, result, _annotated=True)
 
 
 def annotation_of(node: Node) -> Annotation | None:
     """torchao's `QuantizationAnnotation` of a node, with `input_qspec_map` and `output_qspec`; None where there is
     none."""
     return node.meta.get(ANNOTATION)
+
+
+def is_quantized(value: object) -> bool:
+    """Whether a value is the result of a call, and annotated to be on a grid."""
+    annotation = annotation_of(value) if isinstance(value, Node) else None
+    return annotation is not None and annotation.output_qspec is not None
+
+
+def operands_of(node: Node) -> list[Node]:
+    """The values that a call takes by position, each once; those of its first argument where that is a list."""
+    first = node.args[0] if node.args else None
+    arguments = first if isinstance(first, list | tuple) else node.args
+    return list(dict.fromkeys(value for value in arguments if isinstance(value, Node)))
+
+
+def fused_calls(node: Node, *kinds: Callable[[Node], bool]) -> list[Node]:
+    """The calls that a device computes with `node`: of each kind in turn, such as norms and then limits, the only
+    reader of the result so far, where it is of that kind and has no annotation yet."""
+    fused: list[Node] = []
+    for is_kind in kinds:
+        readers = list((fused[-1] if fused else node).users)
+        if len(readers) == 1 and is_kind(readers[0]) and annotation_of(readers[0]) is None:
+            fused.append(readers[0])
+    return fused
 
 
 def shared_spec(edge_or_node: object) -> object:
@@ -86,7 +118,7 @@ def is_float_tensor(
     return not any(isinstance(size, int) and size == 0 for size in tensor.shape)
 
 
-def float_operand(node: Node, is_quantized: Callable[[Node], bool]) -> str | None:
+def float_operand(node: Node, is_quantized: Callable[[Node], bool] = is_quantized) -> str | None:
     """Which operand of floats is on no grid, as a reason why `node`, which takes grids as they are, is on none."""
     floats = [source for source in node.all_input_nodes if is_float_tensor(source) and not is_quantized(source)]
     if not floats:

@@ -11,9 +11,10 @@ import numpy as np
 from delegraph.errors import InvalidType
 from delegraph.program import nbytes, numpy_dtype, scalar_type
 from delegraph.program.schema import Buffer, ScalarType
+from delegraph.program.strides import dense_strides
 from delegraph.runtime.calls.pytree import TreeSpec
 from delegraph.runtime.values.tensors import is_torch_tensor
-from delegraph.runtime.values.values import Array, byte_strides
+from delegraph.runtime.values.values import Array
 
 __all__ = ["BundledTensor", "BundledValue", "MethodTestCase", "MethodTestSuite"]
 
@@ -65,7 +66,7 @@ class BundledTensor:
         """
         dtype = numpy_dtype(self.scalar_type)
         data = np.frombuffer(self.data, np.uint8)[: nbytes(self.scalar_type, self.sizes)]
-        strides = byte_strides(self.sizes, self.dim_order, dtype.itemsize)
+        strides = dense_strides(self.sizes, dtype.itemsize, self.dim_order)
         array: Array = np.ndarray(self.sizes, dtype, data, 0, strides)
         array.flags.writeable = False
         return array

@@ -17,10 +17,11 @@ from delegraph.program.contract import DimRange, Dims
 from delegraph.program.devices import Device, tagged_device
 from delegraph.program.dtypes import numpy_dtype
 from delegraph.program.schema import Bool, Double, Int, Null, String, Tensor, TensorShapeDynamism, Value
+from delegraph.program.strides import dense_strides
 from delegraph.runtime.calls.contract import REMEMBERED, shape_fault
 from delegraph.runtime.values.device_memory import copy_across
 from delegraph.runtime.values.tensors import as_array
-from delegraph.runtime.values.values import Array, MovingTensor, ValueTable, byte_strides
+from delegraph.runtime.values.values import Array, MovingTensor, ValueTable
 
 if TYPE_CHECKING:
     from delegraph.runtime.calls.device_inputs import Place
@@ -109,8 +110,6 @@ def input_check(record: Value) -> Callable[[object], object]:
 
 def _tensor_setter(values: ValueTable, index: int, check: Callable[[object], Array], changed: bool) -> InputSetter:
     moving = values.moving.get(index)
-    if isinstance(values.slots[index], DeviceTensor):
-        return lambda value: copy_across(values.resize, check(value), values.slots[index])
     if moving is None:
         destination: Array = values.slots[index]
         if not destination.flags.writeable:
@@ -138,8 +137,8 @@ def _device_setter(
     def set_there(value: object) -> None:
         tensor = there.bring(value, check)
         if not isinstance(tensor, DeviceTensor) or tensor.buffer.allocator is not there.allocator:
-            strides = byte_strides(tensor.shape, moving.dim_order, moving.dtype.itemsize)
-            tensor = there.copied(tensor, tuple(strides))
+            strides = dense_strides(tensor.shape, moving.dtype.itemsize, moving.dim_order)
+            tensor = there.copied(tensor, strides)
         values.place(moving, share(tensor, moving))
 
     return set_there
@@ -236,11 +235,11 @@ def _shared_or_copied(array: Array, tensor: MovingTensor) -> Array:
     """`array` itself if it lies in memory as the program expects, else a copy that does."""
     if lies_as(array, tensor):
         return array
-    strides = byte_strides(array.shape, tensor.dim_order, tensor.dtype.itemsize)
+    strides = dense_strides(array.shape, tensor.dtype.itemsize, tensor.dim_order)
     if isinstance(array, DeviceTensor):
         raise InvalidArgument(
             f"the tensor lies on {array.device} in the order of strides {array.strides}, and the program expects"
-            f" {tuple(strides)}; give it in that order"
+            f" {strides}; give it in that order"
         )
     copy: Array = np.ndarray(array.shape, array.dtype, np.empty(array.nbytes, np.uint8), 0, strides)
     np.copyto(copy, array)
@@ -251,7 +250,7 @@ def lies_as(array: Array, tensor: MovingTensor) -> bool:
     """Whether `array`, of its shape and dtype, is dense in the dim order of `tensor`."""
     if tensor.in_order and isinstance(array, np.ndarray) and array.flags.c_contiguous:
         return True
-    strides = byte_strides(array.shape, tensor.dim_order, tensor.dtype.itemsize)
+    strides = dense_strides(array.shape, tensor.dtype.itemsize, tensor.dim_order)
     axes = zip(array.shape, array.strides, strides, strict=True)
     return array.nbytes == 0 or all(size == 1 or stride == expected for size, stride, expected in axes)
 

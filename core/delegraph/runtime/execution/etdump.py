@@ -35,6 +35,7 @@ from delegraph.program.etdump import (
     Value,
     ValueType,
 )
+from delegraph.program.strides import dense_strides
 from delegraph.runtime.execution import tracing
 from delegraph.runtime.execution.tracing import EventBlock
 
@@ -132,7 +133,5 @@ def _tensor(array: NDArray[np.generic], buffer: bytearray) -> Tensor:
     """Its elements in row-major order, whatever they were in: that is how Inspectors read them."""
     buffer += bytes(-len(buffer) % ALIGNMENT)
     offset = len(buffer)
-    dense = np.ascontiguousarray(array).reshape(array.shape)
-    buffer += dense.tobytes()
-    strides = [stride // dense.itemsize for stride in dense.strides]
-    return Tensor(scalar_type(array.dtype), list(array.shape), strides, offset)
+    buffer += array.tobytes()
+    return Tensor(scalar_type(array.dtype), list(array.shape), list(dense_strides(array.shape)), offset)

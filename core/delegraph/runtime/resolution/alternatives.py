@@ -1,7 +1,7 @@
 """A method's delegates, each perhaps with alternatives -> the plan to run here, and what was chosen and why.
 
 Of each delegate the first is taken that can run here: its own blob, then its alternatives in their order. One can whose
-backends are installed, available, and accept its stamps; a fall-back on kernels always does.
+backends are installed, available, accept its stamps and initialise it; a fall-back on kernels always does.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
+from typing import TypeAlias
 
 from delegraph.errors import (
     BackendMissing,
     DelegateInvalidCompatibility,
     FallbackWarning,
     PluginError,
+    RuntimeFault,
+    restated,
 )
 from delegraph.interfaces.stamp import read_stamp
 from delegraph.program.alternatives import is_variant, reasons_before
@@ -26,7 +30,10 @@ from delegraph.runtime.resolution.backends import BackendRegistry
 from delegraph.runtime.resolution.delegates import absence_of, check_stamp
 from delegraph.tables import printable
 
-__all__ = ["ChosenPlan", "DelegateChoice", "choose"]
+__all__ = ["Alternatives", "ChosenPlan", "DelegateChoice", "blobs_of", "choose"]
+
+Alternatives: TypeAlias = Mapping[int, Sequence[ExecutionPlan]]
+"""The alternatives of a method's delegates, by their index, in the order of preference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,39 +68,56 @@ class DelegateChoice:
 @dataclass(frozen=True, slots=True)
 class ChosenPlan:
     """The plan to run, and for each delegate with alternatives what was chosen. `origins` say where the instructions of
-    a plan come from that is not the file's own."""
+    a plan come from that is not the file's own; `failed` why blobs were left that could not be initialised."""
 
     plan: ExecutionPlan
     choices: tuple[DelegateChoice, ...] = ()
     origins: Mapping[Place, Origin] = field(default_factory=dict)
+    failed: Mapping[BackendDelegate, str] = field(default_factory=dict)
 
 
 def choose(
-    plan: ExecutionPlan, alternatives: Mapping[int, Sequence[ExecutionPlan]], registry: BackendRegistry
+    plan: ExecutionPlan,
+    alternatives: Alternatives,
+    registry: BackendRegistry,
+    before: ChosenPlan | None = None,
+    faults: Mapping[BackendDelegate, RuntimeFault] = MappingProxyType({}),
 ) -> ChosenPlan:
-    """The plan to run of a method whose delegates have these alternatives, by their index.
+    """The plan to run of a method whose delegates have these alternatives.
 
-    Warns, a `FallbackWarning`, of fall-backs. Raises `BackendMissing` or `DelegateInvalidCompatibility` for a delegate
-    of which nothing can run here, with all reasons.
+    `faults` are of blobs that could not be initialised, of the plan that was chosen `before`. Warns, a
+    `FallbackWarning`, of fall-backs that are new. Raises `BackendMissing`, `DelegateInvalidCompatibility` or one of
+    the faults for a delegate of which nothing can run here, with all reasons.
     """
     choices, chosen = [], dict[int, ExecutionPlan]()
+    failed = {**(before.failed if before else {}), **{record: str(fault) for record, fault in faults.items()}}
     for index in sorted(alternatives):
-        reasons = reasons_before(plan.delegates[index], alternatives[index], partial(_reason_against, registry))
+        reason_against = partial(_reason_against, registry, failed)
+        reasons = reasons_before(plan.delegates[index], alternatives[index], reason_against)
         place = len(reasons)
         if place > len(alternatives[index]):
-            raise _nothing_runs(plan, index, reasons, registry)
+            raise _nothing_runs(plan, index, reasons, registry, faults)
         if place:
             chosen[index] = alternatives[index][place - 1]
         choices.append(_choice(plan, index, place, chosen.get(index), reasons))
-    _warn(plan, choices)
+    _warn(plan, [choice for choice in choices if before is None or choice not in before.choices])
     if not chosen:
-        return ChosenPlan(plan, tuple(choices))
+        return ChosenPlan(plan, tuple(choices), failed=failed)
     whole, origins = inlined(plan, chosen)
-    return ChosenPlan(whole, tuple(choices), origins)
+    return ChosenPlan(whole, tuple(choices), origins, failed)
 
 
-def _reason_against(registry: BackendRegistry, record: BackendDelegate) -> str:
+def blobs_of(plan: ExecutionPlan, alternatives: Alternatives) -> frozenset[BackendDelegate]:
+    """The blobs of all that may run for delegates with alternatives."""
+    own = [plan.delegates[index] for index in alternatives]
+    return frozenset(own).union(*(other.delegates for others in alternatives.values() for other in others))
+
+
+def _reason_against(registry: BackendRegistry, failed: Mapping[BackendDelegate, str], record: BackendDelegate) -> str:
     """Why a blob cannot run here; "" if it can."""
+    if record in failed:
+        stamp = read_stamp(record.compile_specs) or "a blob without a stamp"
+        return f"the backend failed on {stamp}: {failed[record]}"
     try:
         absence = absence_of(record, registry)
         if absence is None:
@@ -115,14 +139,20 @@ def _choice(
 
 
 def _nothing_runs(
-    plan: ExecutionPlan, index: int, reasons: Sequence[str], registry: BackendRegistry
-) -> BackendMissing | DelegateInvalidCompatibility:
+    plan: ExecutionPlan,
+    index: int,
+    reasons: Sequence[str],
+    registry: BackendRegistry,
+    faults: Mapping[BackendDelegate, RuntimeFault],
+) -> RuntimeFault:
     record = plan.delegates[index]
     told = "".join(f"\n  {reason}" for reason in reasons)
     text = (
         f"method {plan.name!r}, delegate {index} ({printable(record.id)}): nothing that the program has for it can run"
         f" here:{told}"
     )
+    if faults:
+        return restated(next(iter(faults.values())), text)
     try:
         absent = absence_of(record, registry) is not None
     except PluginError:

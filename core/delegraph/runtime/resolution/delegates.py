@@ -7,21 +7,28 @@ the blob and what to do.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
 from delegraph.errors import (
+    AccessFailed,
     BackendMissing,
     DelegateInvalidCompatibility,
     Internal,
     InvalidArgument,
+    InvalidExternalData,
+    InvalidProgram,
+    InvalidState,
+    InvalidType,
+    LimitExceeded,
     PluginNotFound,
     RuntimeFault,
+    UntrustedFile,
     cause_of,
     restated,
 )
@@ -109,29 +116,64 @@ def load_delegates(
     context_for: Callable[[int], BackendInitContext],
     release: Callable[[Buffer], None],
     like: Sequence[Delegate] = (),
+    replaceable: Container[BackendDelegate] = (),
 ) -> tuple[tuple[Delegate, ...], Callable[[], None]]:
     """All delegates of `plan`, which are of `backends`, and the call that destroys them.
 
     `context_for(index)` is the context for its `init`; blobs that a backend does not keep are passed to `release`.
-    `like` are those of another session, loaded likewise.
+    `like` are those of another session, loaded likewise. `replaceable` are delegates in whose place others can run.
 
-    Raises `DelegateInvalidCompatibility`, or the error of an `init`;
-    those that were initialised before are then destroyed.
+    Raises `DelegateInvalidCompatibility`, or the error of an `init`; and `DelegatesFailed` for all of the replaceable
+    that failed. Those that were initialised are then destroyed.
     """
     loaded: list[Delegate] = []
+    failures: dict[BackendDelegate, RuntimeFault] = {}
     with ExitStack() as destroy:
         for index, record in enumerate(plan.delegates):
-            with _naming(plan, index, record):
+            backend = backends[record.id]
+            try:
                 context = context_for(index)
-                delegate = _fork(backends[record.id], like[index], context) if like else None
+                delegate = _fork(backend, like[index], context) if like else None
                 if delegate is None:
-                    check_stamp(backends[record.id], record)
-                    delegate = _init(backends[record.id], record, blobs[record.processed], registry, context)
+                    check_stamp(backend, record)
+                    delegate = _init(backend, record, blobs[record.processed], registry, context)
+            except Exception as error:
+                fault = _fault(error)
+                if record not in replaceable or isinstance(fault, _OF_THE_CALLER):
+                    where = f"method {plan.name!r}, delegate {index} ({printable(record.id)})"
+                    raise restated(fault, f"{where}: {fault}") from error
+                failures[record] = fault
+                continue
             loaded.append(delegate)
             destroy.callback(delegate.destroy, delegate.handle)
-            if not backends[record.id].keeps_processed:
+            if not backend.keeps_processed:
                 release(blobs[record.processed])
+        if failures:
+            raise DelegatesFailed(failures)
         return tuple(loaded), destroy.pop_all().close
+
+
+class DelegatesFailed(Exception):
+    """Delegates that could not be initialised, and in whose place others can run."""
+
+    def __init__(self, faults: Mapping[BackendDelegate, RuntimeFault]) -> None:
+        super().__init__(*map(str, faults.values()))
+        self.faults = faults
+
+
+_OF_THE_CALLER: Final = (
+    *(InvalidArgument, InvalidType, InvalidState, LimitExceeded),
+    *(InvalidProgram, InvalidExternalData, UntrustedFile, AccessFailed),
+)
+"""Faults of an `init` that say nothing of the device: the caller's options and limits, files that are damaged."""
+
+
+def _fault(error: Exception) -> RuntimeFault:
+    if isinstance(error, RuntimeFault):
+        return error
+    fault = lacking(error) or Internal(f"while initialising: {cause_of(error)}")
+    fault.__cause__ = error
+    return fault
 
 
 def find_backends(plan: ExecutionPlan, registry: BackendRegistry) -> dict[str, BackendInterface]:
@@ -284,15 +326,3 @@ def _bind_within_wrappers(backend: BackendInterface, registry: BackendRegistry) 
         return run
 
     return bind
-
-
-@contextmanager
-def _naming(plan: ExecutionPlan, index: int, record: BackendDelegate) -> Iterator[None]:
-    where = f"method {plan.name!r}, delegate {index} ({printable(record.id)})"
-    try:
-        yield
-    except RuntimeFault as error:
-        raise restated(error, f"{where}: {error}") from error
-    except Exception as error:
-        fault = lacking(error) or Internal(f"while initialising: {cause_of(error)}")
-        raise restated(fault, f"{where}: {fault}") from error

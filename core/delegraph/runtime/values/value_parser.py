@@ -32,6 +32,7 @@ from delegraph.program.schema import (
     TensorShapeDynamism,
     Value,
 )
+from delegraph.program.strides import dense_strides
 from delegraph.runtime.values.memory import HierarchicalAllocator
 from delegraph.runtime.values.values import (
     LISTS_OF_VALUES,
@@ -41,7 +42,6 @@ from delegraph.runtime.values.values import (
     MovingTensor,
     ValueTable,
     attribute_name,
-    byte_strides,
     kind_of,
 )
 
@@ -215,14 +215,14 @@ class _Parser:
 def tensor_view(record: Tensor, memory: Memory, offset: int) -> Any:
     """The static tensor `record` over `memory`, from byte `offset` on."""
     dtype = numpy_dtype(record.scalar_type)
-    strides = byte_strides(record.sizes, record.dim_order, dtype.itemsize)
+    strides = dense_strides(record.sizes, dtype.itemsize, record.dim_order)
     return kind_of(memory)(record.sizes, dtype, memory, offset, strides)
 
 
 def stored_tensor(record: Tensor, data: Buffer) -> Array:
     """The tensor whose bytes are `data`, read-only."""
     dtype = numpy_dtype(record.scalar_type)
-    strides = byte_strides(record.sizes, record.dim_order, dtype.itemsize)
+    strides = dense_strides(record.sizes, dtype.itemsize, record.dim_order)
     array: Array = np.ndarray(record.sizes, dtype, data, 0, strides)
     array.setflags(write=False)  # read-only arrays are how the runtime tells constants from planned memory
     return array

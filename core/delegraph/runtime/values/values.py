@@ -29,6 +29,7 @@ from delegraph.program.schema import (
     TensorShapeDynamism,
     Value,
 )
+from delegraph.program.strides import dense_strides
 
 Array: TypeAlias = NDArray[np.generic]
 """The value of a tensor. That of a tensor in a device's memory is a `DeviceTensor`, which kernels never meet: they work
@@ -39,19 +40,6 @@ Allocate: TypeAlias = Callable[[int], NDArray[np.uint8]]
 
 SCALARS: Final = (Int, Bool, Double)
 LISTS_OF_VALUES: Final = (IntList, TensorList, OptionalTensorList)
-
-
-def byte_strides(sizes: Sequence[int], dim_order: Sequence[int], itemsize: int) -> list[int]:
-    """The strides of a dense tensor whose dims lie in memory as `dim_order` says, outer to inner.
-
-    A dimension of size 0 counts as 1 (ExecuTorch `runtime/core/exec_aten/util/dim_order_util.h`).
-    """
-    strides = [itemsize] * len(sizes)
-    step = itemsize
-    for dim in reversed(dim_order):
-        strides[dim] = step
-        step *= sizes[dim] or 1
-    return strides
 
 
 def kind_of(memory: Memory | None) -> Callable[..., Any]:
@@ -106,13 +94,13 @@ class MovingTensor:
 
     def view(self, shape: Shape) -> Array:
         """The tensor at `shape`, over its memory."""
-        strides = byte_strides(shape, self.dim_order, self.dtype.itemsize)
+        strides = dense_strides(shape, self.dtype.itemsize, self.dim_order)
         view: Array = self.kind(shape, self.dtype, self.memory, self.offset, strides)
         return view
 
     def over(self, memory: Array, offset: int) -> Array:
         """The tensor at its bound, over `memory` from byte `offset` on."""
-        strides = byte_strides(self.bound, self.dim_order, self.dtype.itemsize)
+        strides = dense_strides(self.bound, self.dtype.itemsize, self.dim_order)
         return np.ndarray(self.bound, self.dtype, memory, offset, strides)
 
     def admits(self, shape: Shape) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
-from operator import mul
 
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
+from delegraph.program import dense_strides
 from delegraph.runtime.numpy_kernels.prepared import Array
 from delegraph.runtime.numpy_kernels.promotion import BOOL, check_index
 from delegraph.runtime.numpy_kernels.shapes import Index, Shape, broadcast, wrap_dim
@@ -56,7 +55,7 @@ def places_along(axis: int, shape: Shape, target: Shape, name: str) -> Callable[
 
     The returned function raises `InvalidArgument` for an index outside of the dimension.
     """
-    strides = contiguous_strides(target)
+    strides = dense_strides(target)
     offsets = np.zeros((1,) * len(shape), np.int64)
     for d, numbers in enumerate(np.ogrid[tuple(slice(n) for n in shape)]):
         if d != axis:
@@ -68,11 +67,6 @@ def places_along(axis: int, shape: Shape, target: Shape, name: str) -> Callable[
         return flat
 
     return places
-
-
-def contiguous_strides(shape: Shape) -> Shape:
-    """Elements from one to the next along each dim of a C-contiguous tensor."""
-    return tuple(accumulate(shape[:0:-1], mul, initial=1))[::-1] if shape else ()
 
 
 # ---- several index tensors --------------------------------------------------------------------------
@@ -133,7 +127,7 @@ def numpy_index(self: Array, indices: Indices) -> Index:
 def flat_places(self: Array, indices: Indices) -> Array:
     """The place of each element of self[indices] in `self`, as if it were C-contiguous and flat."""
     numpy_index(self, indices)
-    used, strides = _used(self, indices), contiguous_strides(self.shape)
+    used, strides = _used(self, indices), dense_strides(self.shape)
     rest = [d for d in range(self.ndim) if d not in used]
     common: Array = np.zeros((), np.int64)
     for d, index in used.items():

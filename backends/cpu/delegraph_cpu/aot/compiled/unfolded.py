@@ -25,19 +25,24 @@ _WIDENING: Final = frozenset({"Cast", "BitwiseAnd", "BitShift", "Where"})
 _MOVES: Final = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten"})
 
 
-def held_back(model: ir.Model, least_bytes: int) -> dict[str, ir.TensorProtocol]:
+def held_back(model: ir.Model, least_bytes: int, is_kept_beside: bool = False) -> dict[str, ir.TensorProtocol]:
     """Turn constants of `model` into inputs: those larger than `least_bytes` that are widened, or both moved and looked
-    up, and those from `OPAQUE_BYTES` on that no optimisation looks at. Returns their contents."""
+    up, and those from `OPAQUE_BYTES` on that no optimisation looks at; and the weights of convolutions in front of a
+    batch norm where the file has them as they are anyway, for what `is_kept_beside` the blob. Returns their contents.
+    """
     graph, contents = model.graph, {}
     for name, value in list(graph.initializers.items()):
         tensor = value.const_value
         assert tensor is not None
         narrow = tensor.dtype in _NARROW and (_is_widened(value) or _is_looked_up(value))
-        if tensor.nbytes > least_bytes and (narrow or _is_opaque(value, tensor)):
+        stored = is_kept_beside and _is_normalized(value)
+        if tensor.nbytes > least_bytes and (narrow or stored or _is_opaque(value, tensor)):
             contents[name] = tensor
             made_input(graph, value)
     return contents
 
+
+_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
 
 OPAQUE_BYTES: Final = 4096
 """From this size on a constant that no optimisation looks at is left out."""
@@ -73,6 +78,15 @@ def _is_looked_up(value: ir.Value) -> bool:
     """Whether folding the move would put the constant into the file twice, in two layouts."""
     readers = {node.op_type for node in readers_of(value)}
     return "Gather" in readers and not readers.isdisjoint(_MOVES)
+
+
+def _is_normalized(value: ir.Value) -> bool:
+    """Whether a batch norm would be folded into `value`, a weight."""
+    return any(
+        use.node.op_type in _CONVOLUTIONS and "BatchNormalization" in {node.op_type for node in readers_of(output)}
+        for use in value.uses()
+        for output in use.node.outputs
+    )
 
 
 def constants_again(graph: ir.Graph, contents: Mapping[str, ir.TensorProtocol]) -> frozenset[str]:

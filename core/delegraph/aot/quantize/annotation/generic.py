@@ -27,6 +27,7 @@ from delegraph.aot.quantize.annotations import (
     annotation_of,
     float_operand,
     is_float_tensor,
+    is_quantized,
     is_weight,
     joined_specs,
     shared_spec,
@@ -93,7 +94,7 @@ class GenericQuantizer:
         if node.target in _ARITHMETIC and any(map(is_weight, node.args[:2])):
             return "what it adds or multiplies is the model's own, and better kept exact"
         if node.target in _SAME_VALUES | {aten.cat.default}:
-            return float_operand(node, _is_quantized)
+            return float_operand(node)
         if node.target in _ARITHMETIC and not all(map(is_float_tensor, node.args[:2])):
             return "one of its operands is a number"
         return None if node.target in _ARITHMETIC | _FUSED or channel_dim(node) is not None else _NO_RULE
@@ -133,13 +134,13 @@ class GenericQuantizer:
 
     def _cat(self, node: Node) -> _Specs | None:
         values = node.all_input_nodes
-        if not all(map(_is_quantized, values)):
+        if not all(map(is_quantized, values)):
             return None
         return joined_specs(node, dict.fromkeys(values, self._value), self._value)
 
     def _same_values(self, node: Node) -> _Specs | None:
         x = node.args[0]
-        if not (is_float_tensor(x) and _is_quantized(x)):
+        if not (is_float_tensor(x) and is_quantized(x)):
             return None
         return {x: self._value}, shared_spec((x, node))
 
@@ -155,12 +156,6 @@ def _is_packed(node: Node) -> bool:
     """Whether four bits are for the weights of a layer: those of convolutions have eight, and what those take is
     multiplied in float wherever its range is found as it runs, so that to round it would cost accuracy and time."""
     return node.target is aten.linear.default
-
-
-def _is_quantized(value: object) -> bool:
-    """Whether a value is the quantized result of an annotated call."""
-    annotation = annotation_of(value) if isinstance(value, Node) else None
-    return annotation is not None and annotation.output_qspec is not None
 
 
 def _is_left(value: object) -> bool:

@@ -118,6 +118,9 @@ class SampleNameLowering(BackendDetails):
     ) -> PreprocessResult:
         compiler = Compiler(keys)
         compiler.program.outputs = compiler.convert_program(edge_program)
+        # A blob for each of several revisions of the device: `variant="r2", variants=[BlobVariant("r1", …)]` as well.
+        # The other half's `check` says which is for the one that is there (Delegraph's docs, "One file for several
+        # devices").
         return PreprocessResult(FORMAT.pack(compiler.program, compiler.sections))
 
     @classmethod

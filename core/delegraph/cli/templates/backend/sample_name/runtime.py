@@ -62,7 +62,8 @@ class SampleNameBackend(BackendInterface):
 
     def __init__(self) -> None:
         # One device, which does one thing after the other. If it has memory of its own, or reads only some of the
-        # host's: `device_allocator`, `host_memory` (Delegraph's docs, "Memory of your device").
+        # host's: `device_allocator`, `host_memory` (Delegraph's docs, "Memory of your device"). If there are blobs for
+        # several revisions: `check(stamp)`, which refuses a `stamp.variant` that is for another.
         self.queue = CallQueue("SampleName")
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Delegate:
