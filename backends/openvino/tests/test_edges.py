@@ -204,6 +204,15 @@ def test_branches_have_weights_of_their_own() -> None:
     check(Branches(), x, others=[(-x,)])
 
 
+def test_branches_of_which_only_the_shape_is_asked() -> None:
+    class Filled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            chosen = torch.cond(x.sum() > 0, lambda a: -a, lambda a: a.cumsum(0), (x,))
+            return torch.full_like(chosen, 0.5)
+
+    check(Filled(), torch.ones(2, 3))
+
+
 @pytest.mark.parametrize(
     "layer",
     [
@@ -365,3 +374,16 @@ def test_scales_that_contradict_the_size(kind: str) -> None:
     operator = getattr(torch.ops.aten, f"_upsample_{kind}2d_aa")
     function = as_module(lambda a: operator(a, [4, 4], False, 0.9, 0.3))
     compare(load(lower(function, (x,)))(x.numpy()), function(x), rtol=1e-4, atol=1e-4)
+
+
+def test_what_bounds_an_index_is_known_where_it_is_compiled_beside_another_backend() -> None:
+    """The places of maxima fit 32 bits; the call that finds them is not taken, and the program is rewritten behind it
+    for the backend that comes next."""
+
+    def largest(x: torch.Tensor) -> torch.Tensor:
+        rows = F.pad(x % 2, (1, 1), value=2).view((-1, 2, 1))
+        return torch.take_along_dim(rows, rows.argmax(-2, keepdim=True), -2)
+
+    lowered = delegraph.lower(as_module(largest), (torch.arange(4),), backends=["openvino", "cpu"])
+    assert not lowered.report.refusals
+    assert any(e.backend == "OpenVinoIR" for e in lowered.report.methods["forward"].delegates)

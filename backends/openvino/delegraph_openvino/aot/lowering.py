@@ -120,7 +120,11 @@ def blob_of(
     named = _named(converted)
     infos = [replace(info, places=tuple(of for of in places if of.input == name)) for name, info in named]
     weights = _brought_out(converted.model.graph)
-    xml, constants = _serialized(_read(converted, weights, exact_nan))
+    model = _read(converted, weights, exact_nan)
+    read = {parameter.get_friendly_name() for parameter in model.get_parameters()}
+    # of a control flow of whose result only the shape is asked, OpenVINO reads no input
+    infos = [replace(info, used=info.used and f"{INPUT}{place}" in read) for place, info in enumerate(infos)]
+    xml, constants = _serialized(model)
     _check_loading(xml, len(constants))
     kept = [weight for weight in weights if weight.name not in keys]
     offsets = FORMAT.places(weight.content.nbytes for weight in kept)

@@ -155,12 +155,13 @@ def _names(program: ExportedProgram) -> set[str]:
 
 def _copy_tags(tagged: ExportedProgram, program: ExportedProgram) -> None:
     """Give the nodes of `program` the tags that those of the same lasting names have in `tagged`, and what else the
-    partitioner noted on these for its compiler."""
+    partitioner noted for its compiler: on these, and on what they read."""
     notes = {
-        (path, source_of(node)): node.meta
+        (path, source_of(noted)): noted.meta
         for path, module in graph_modules(tagged.graph_module)
         for node in module.graph.nodes
         if TAG in node.meta
+        for noted in (node, *node.all_input_nodes)
     }
     for path, module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
