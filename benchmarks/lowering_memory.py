@@ -1,9 +1,11 @@
-"""`python -m benchmarks.lowering_memory [--layers 30]`: the memory that quantizing and lowering take at their peak.
+"""`python -m benchmarks.lowering_memory [--layers 30 | --large 6]`: the memory that quantizing and lowering take at
+their peak.
 
 A decoder-only model in SmolLM2's shape, random weights, in a process for each row. All columns are in multiples of the
 model's weights and do not count the model: the peak above what the process had before, and what is left afterwards,
 when the program is saved and gone and the allocator has given back what is free. Fails where a peak exceeds `BOUND`.
-Linux alone.
+`--large` is a model of linear layers with so many GB of weights, with its weights in the `.pte` and in a `.ptd`, which
+is loaded and run in a process of its own as well. Linux alone.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import argparse
 import ctypes
 import gc
 import json
+import math
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,7 +28,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.processes import ROOT
+from benchmarks.processes import ROOT, in_process
 
 BOUND: Final = 1.5
 """For the peak of a lowering or a quantization, in multiples of the model's weights."""
@@ -107,12 +111,77 @@ def _stages(programs: Any, recipe: str, external: bool) -> dict[str, float]:
     return result | {"save peak": saving["peak"]}
 
 
+# ---- a file of several GB --------------------------------------------------------------------------------------------
+
+WIDTH: Final = 8192
+LARGE: Final = ROOT / "build" / "large"
+
+
+def large_row(gigabytes: float, external: bool) -> dict[str, float]:
+    """Lower and save a model of so many GB of float32, in bytes and seconds."""
+    import torch
+
+    import delegraph
+
+    delegraph.lower(torch.nn.Linear(8, 8), (torch.zeros(1, 8),), backends=["cpu"])  # what is imported once
+    count = round(gigabytes * 1e9 / (WIDTH * WIDTH * 4))
+    model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(count)))
+    result = {"weights": float(count * WIDTH * WIDTH * 4)}
+    settings = delegraph.ExecutorchBackendConfig(external_constants=external)
+    x = torch.ones(1, WIDTH)
+    lowered, lowering = measured(lambda: delegraph.lower(model, (x,), backends=["cpu"], config=settings))
+    _, saving = measured(lambda: lowered.save(LARGE / "model.pte"))
+    with torch.no_grad():
+        result["sum"] = float(model(x).sum())
+    result["file"] = float(sum(path.stat().st_size for path in LARGE.iterdir()))
+    return result | {f"lower {name}": value for name, value in lowering.items()} | {"save peak": saving["peak"]}
+
+
+def loaded_row() -> dict[str, float]:
+    """Load that file and run it once."""
+    import numpy as np
+
+    import delegraph
+
+    start, before = time.perf_counter(), forget_peak()
+    model = delegraph.load(LARGE / "model.pte", data_path=sorted(LARGE.glob("*.ptd")) or None)
+    result = model(np.ones((1, WIDTH), np.float32))
+    seconds = time.perf_counter() - start
+    return {"sum": float(result.sum()), "load peak": resident("VmHWM") - before, "load seconds": seconds}
+
+
+def large(gigabytes: float) -> bool:
+    """Print a row with the weights in the program, and one with them beside it; whether one is above the bound."""
+    table = Table("weights, GB", "in", "lower", "save", "file", "load and run")
+    failed = False
+    for external in (False, True):
+        shutil.rmtree(LARGE, ignore_errors=True)
+        LARGE.mkdir(parents=True)
+        row = in_process("benchmarks.lowering_memory", f"large_row({gigabytes!r}, {external!r})", 1)
+        ran = in_process("benchmarks.lowering_memory", "loaded_row()", 1)
+        assert math.isclose(row["sum"], ran["sum"], rel_tol=1e-3, abs_tol=1e-2), (row["sum"], ran["sum"])
+        shutil.rmtree(LARGE)
+        weights = row["weights"]
+        failed |= row["lower peak"] > BOUND * weights + OVERHEAD
+        table.add_row(
+            f"{weights / 1e9:.1f}", ".ptd" if external else ".pte",
+            f"{row['lower peak'] / weights:.2f}, {row['lower seconds']:.0f} s",
+            *(f"{row[name] / weights:.2f}" for name in ("save peak", "file")),
+            f"{ran['load peak'] / weights:.2f}, {ran['load seconds']:.0f} s",
+        )  # fmt: skip
+    Console(width=120).print(table)
+    return failed
+
+
 def main() -> None:
     """Print the table; a row above its bound is marked, and the exit status says so."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=30, help="of the model; 30 are 135 million weights")
     parser.add_argument("--row", help=argparse.SUPPRESS)
+    parser.add_argument("--large", type=float, metavar="GB", help="a model of so many GB instead")
     options = parser.parse_args()
+    if options.large:
+        sys.exit(large(options.large))
     if options.row:
         print(json.dumps(row(*json.loads(options.row), layers=options.layers)))
         return
