@@ -121,6 +121,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.platform import LogLevel, Platform, PlatformFactory
     from delegraph.interfaces.quantizer import Quantizer, QuantizerFactory
     from delegraph.interfaces.records import Size, read_record
+    from delegraph.interfaces.shared_engines import SharedEngines
     from delegraph.interfaces.stamp import BlobStamp, read_stamp
     from delegraph.interfaces.submission import CallQueue, Event
     from delegraph.interfaces.tool import WRAPPABLE, ToolHooks
@@ -196,6 +197,7 @@ __all__ = [
     "PreprocessResult",
     "Quantizer",
     "QuantizerFactory",
+    "SharedEngines",
     "Size",
     "StageFactory",
     "TensorMeta",
@@ -283,6 +285,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.interfaces.platform": ("LogLevel", "Platform", "PlatformFactory"),
         "delegraph.interfaces.quantizer": ("Quantizer", "QuantizerFactory"),
         "delegraph.interfaces.records": ("Size", "read_record"),
+        "delegraph.interfaces.shared_engines": ("SharedEngines",),
         "delegraph.interfaces.stamp": ("BlobStamp", "read_stamp"),
         "delegraph.interfaces.submission": ("CallQueue", "Event"),
         "delegraph.interfaces.tool": ("WRAPPABLE", "ToolHooks"),

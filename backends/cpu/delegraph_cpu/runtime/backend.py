@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from delegraph.interfaces import (
     CompileSpec,
     Event,
     OptionValue,
+    SharedEngines,
     is_used_in_place,
     shape_in_run,
     shared_data,
@@ -45,7 +46,7 @@ from delegraph_cpu.runtime.faults import fault_of
 from delegraph_cpu.runtime.held_state import HeldState, hold_states
 from delegraph_cpu.runtime.onnx_files import onnx_files
 from delegraph_cpu.runtime.open_session import FATAL_ONLY, Session, open_session
-from delegraph_cpu.runtime.opened import Opened, opened_once
+from delegraph_cpu.runtime.opened import Opened
 from delegraph_cpu.runtime.options import CpuOptions
 from delegraph_cpu.runtime.ort_values import array_in, as_array, ort_value, type_in_graph
 from delegraph_cpu.runtime.profiling import ProfiledSession
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 
 __all__ = ["CpuBackend"]
+
+_IN_USE: Final = SharedEngines[Opened]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +119,10 @@ class CpuBackend(BackendInterface):
             blob, weights = _opened(processed, context.named_data)
             shared = [context.named_data[weight.key] for weight in blob.weights if weight.key is not None]
             session, memory = open_session(blob, weights, options, tracer, cache, [processed, *shared])
-            return Opened(session, blob, memory, (processed, *context.named_data.values()))
+            return Opened(session, blob, memory)
 
         choices = None if tracer is not None else (options, cache)
-        opened = opened_once(processed, context.named_data, choices, make)
+        opened = _IN_USE.opened(processed, context.named_data, choices, make)
         submits = any(spec.key == SUBMIT for spec in compile_specs)
         return CpuHandle(opened, _run_options(), hold_states(opened.blob, context.mutable_buffer), submits)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from delegraph.interfaces import (
     CompileSpec,
     OptionValue,
     PlacesInfo,
+    SharedEngines,
     UnusableValue,
     is_used_in_place,
     leave_at_fork,
@@ -46,18 +47,36 @@ __all__ = ["OpenVinoBackend"]
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class Handle:
-    """A compiled model and a request of this handle's own to it. `memory` is read by the model, which does not own it.
-
-    `ports` are, for each input of a call, its place among the model's; None for one that it does not read. `bound` is
-    the call for which the request's tensors were last set; `tracer` is told of the nodes that ran, if options ask so.
-    """
+class Opened:
+    """A compiled model, which loads of the same memory share. It reads `memory`, and does not own it. `ports` are, for
+    each input of a call, its place among the model's; None for one that it does not read."""
 
     compiled: openvino.CompiledModel
-    request: openvino.InferRequest
     blob: Blob
     ports: tuple[int | None, ...]
     memory: tuple[NDArray[Any], ...]
+
+    def __post_init__(self) -> None:
+        leave_at_fork(self._leave)
+
+    def _leave(self) -> object:
+        left, self.compiled = self.compiled, LEFT
+        return left
+
+
+_IN_USE: Final = SharedEngines[Opened]()
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Handle:
+    """A request of its own to a compiled model.
+
+    `bound` is the call for which the request's tensors were last set; `tracer` is told of the nodes that ran, if
+    options ask so.
+    """
+
+    opened: Opened
+    request: openvino.InferRequest
     bound: object = None
     tracer: EventTracer | None = None
 
@@ -65,9 +84,13 @@ class Handle:
         leave_at_fork(self._leave)
 
     def _leave(self) -> object:
-        left = self.compiled, self.request
-        self.compiled = self.request = LEFT
+        left, self.request = self.request, LEFT
         return left
+
+    @property
+    def blob(self) -> Blob:
+        """The blob of the model."""
+        return self.opened.blob
 
 
 class OpenVinoBackend(BackendInterface):
@@ -89,18 +112,22 @@ class OpenVinoBackend(BackendInterface):
         Raises `DelegateInvalidCompatibility` for a blob that is damaged or that OpenVINO refuses, `NotSupported` for a
         device that is not here, and `InvalidArgument` for options that do not exist; see `OpenVinoOptions`.
         """
-        blob = unpack(processed)
-        blob = replace(blob, xml=written_ir(read_ir(blob.xml, len(blob.bin))))
         options = OpenVinoOptions.of_compile_specs(compile_specs).updated({**self._options, **context.runtime_specs})
         cache = context.cache.in_folder(options.cache) if options.cache else context.cache
-        compiled, memory = open_model(core(), blob, context.named_data, options, cache)
+
+        def make() -> Opened:
+            blob = unpack(processed)
+            blob = replace(blob, xml=written_ir(read_ir(blob.xml, len(blob.bin))))
+            compiled, memory = open_model(core(), blob, context.named_data, options, cache)
+            return Opened(compiled, blob, _ports(compiled, blob), memory)
+
+        opened = _IN_USE.opened(processed, context.named_data, (options, cache), make)
         tracer = context.event_tracer if options.profiling else None
-        request, ports = compiled.create_infer_request(), _ports(compiled, blob)
-        return Handle(compiled, request, blob, ports, memory, tracer=tracer)
+        return Handle(opened, opened.compiled.create_infer_request(), tracer=tracer)
 
     def fork(self, context: BackendInitContext, handle: Handle) -> Handle:
         """A request of its own to the same compiled model."""
-        return replace(handle, request=handle.compiled.create_infer_request(), bound=None)
+        return replace(handle, request=handle.opened.compiled.create_infer_request(), bound=None)
 
     def execute(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
         """Run once, each output into its planned memory; an output whose shape only a run tells is copied there."""
@@ -132,7 +159,7 @@ class OpenVinoBackend(BackendInterface):
         results = [place for place in places if place is not None]
         if len(results) < len(places):
             return None
-        read = [(port, tensor_over(a)) for port, a in zip(handle.ports, arrays, strict=True) if port is not None]
+        read = [(port, tensor_over(a)) for port, a in zip(handle.opened.ports, arrays, strict=True) if port is not None]
         written = [(index, tensor_over(out)) for index, out in enumerate(results)]
         kept = (arrays, results)  # the tensors only point to them
         picking = [(info.places, array) for info, array in zip(infos, arrays, strict=True) if info.places]
@@ -192,7 +219,7 @@ def _ports(compiled: openvino.CompiledModel, blob: Blob) -> tuple[int | None, ..
 def _set_inputs(handle: Handle, inputs: Sequence[Argument]) -> list[NDArray[Any]]:
     """Set the inputs; returns the arrays, which must outlive the run."""
     arrays = []
-    for info, port, argument in zip(handle.blob.inputs, handle.ports, inputs, strict=True):
+    for info, port, argument in zip(handle.blob.inputs, handle.opened.ports, inputs, strict=True):
         array = np.require(argument, numpy_dtype(info.dtype), ("C", "A"))
         _check_places(info.places, array)
         if port is not None:
