@@ -344,13 +344,13 @@ def test_a_fork_has_a_request_of_its_own(net: tuple[torch.nn.Module, torch.Tenso
 
 def test_loads_of_the_same_bytes_share_a_compiled_model(net: tuple[torch.nn.Module, torch.Tensor, bytes]) -> None:
     model, x, program = net
-    first, second, other = load(program), load(program), load(program, {"num_threads": 2})
+    first, second, other = load(program), load(program), load(program, num_threads=2)
     opened = [run.forward.method._loaded.delegates.all[0].handle.opened for run in (first, second, other)]
     assert opened[0] is opened[1]
     assert opened[0] is not opened[2]
     del opened
     compare(first(x.numpy()), model(x))
-    first.close()
+    del first
     compare(second(x.numpy()), model(x))
 
 
