@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import onnx
 import pytest
@@ -14,7 +14,7 @@ from delegraph_providers.aot import asking
 from delegraph_providers.aot.compiling import Compiled
 from delegraph_providers.aot.partitioner import qnn_partitioner
 from delegraph_providers.engine import ProviderFailed
-from delegraph_providers.options import QnnOptions
+from delegraph_providers.providers import QNN, Provider
 
 
 class Model(nn.Module):
@@ -32,8 +32,8 @@ class Told:
     def __init__(self, left: Collection[str] = (), refused: Collection[str] = ()) -> None:
         self.left, self.refused, self.asked = left, refused, list[list[str]]()
 
-    def compiled(self, model: bytes, options: QnnOptions) -> Compiled:
-        assert options.htp_arch == 73
+    def compiled(self, provider: Provider, model: bytes, options: Mapping[str, str]) -> Compiled:
+        assert (provider, options["htp_arch"]) == (QNN, "73")
         nodes = onnx.load_from_string(model).graph.node
         self.asked.append([node.op_type for node in nodes])
         if self.refused and {*self.refused} <= {*self.asked[-1]}:
