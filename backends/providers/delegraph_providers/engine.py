@@ -15,15 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import NotSupported
-from delegraph.interfaces import Availability, BlobTensor, Buffer
+from delegraph.interfaces import Availability, BackendDevice, BlobTensor, Buffer
 from delegraph_providers.context_model import one_node_model
+from delegraph_providers.hardware import hardware_here
 from delegraph_providers.options import GraphOptions
 from delegraph_providers.providers import Provider
 
 __all__ = [
+    "ONE_AT_A_TIME",
     "ProviderFailed",
     "availability",
     "devices_of",
+    "devices_told",
     "left_to_the_cpu",
     "require_precision",
     "session",
@@ -34,6 +37,10 @@ _LONGEST_ERROR: Final = 300
 """Characters of an error of onnxruntime's that stand in a reason."""
 
 _lock = threading.Lock()
+
+ONE_AT_A_TIME: Final = threading.RLock()
+"""Whoever makes a session on a device, or runs one, holds it: sessions of WebGPU share the device, and two threads that
+ran at once ended the process (1.27); DirectML's documentation forbids it."""
 
 
 class ProviderFailed(Exception):
@@ -74,6 +81,28 @@ def availability(provider: Provider) -> Availability:
         told = "; ".join(filter(None, [str(error).partition(": pip")[0], provider.caveat]))
         return Availability(False, told, _remedy(provider))
     return Availability(True)
+
+
+def devices_told(provider: Provider) -> list[BackendDevice]:
+    """The devices that a provider drives here, or would drive if it were installed, in words."""
+    there = availability(provider)
+    if not there:
+        return [
+            BackendDevice(hardware.kind, hardware.name, there.reason, there.fix)
+            for hardware in hardware_here()
+            if hardware.kind in provider.kinds and (not provider.vendors or hardware.vendor in provider.vendors)
+        ]
+    if not _is_plugged(provider):
+        return [BackendDevice(provider.kinds[0], f"the one that {provider.built_into} chooses", remark=provider.caveat)]
+    offered = [device.device for device in devices_of(provider)]
+    return [BackendDevice(device.type.name, _name(device, provider), remark=provider.caveat) for device in offered]
+
+
+def _name(device: Any, provider: Provider) -> str:
+    """The words for a device (`onnxruntime.OrtHardwareDevice`), which may be there to emulate another."""
+    if device.type.name not in provider.kinds:
+        return f"{provider.drives}, emulated"
+    return f"{device.vendor} {device.device_id:04x}"
 
 
 def _remedy(provider: Provider) -> str:
@@ -160,7 +189,8 @@ def _adds_float16(provider: Provider, kind: str) -> bool:
     """Whether an addition runs: a session of it is made on devices that have no float16, too."""
     made = session(provider, _addition("float16"), {}, kind=kind)
     try:
-        made.run(None, {"x": np.ones(1, np.float16)})
+        with ONE_AT_A_TIME:
+            made.run(None, {"x": np.ones(1, np.float16)})
     except Exception:  # pybind's exceptions have no common base
         return False
     return True
@@ -206,8 +236,9 @@ def session(
         settings.add_provider_for_devices(devices[:1], dict(options))
     providers = None if devices else [(provider.ep_name, dict(options))]
     try:
-        # without its fallback, which tries again on the CPU and reports what fails then
-        return onnxruntime.InferenceSession(bytes(model), settings, providers=providers, enable_fallback=0)
+        with ONE_AT_A_TIME:
+            # without its fallback, which tries again on the CPU and reports what fails then
+            return onnxruntime.InferenceSession(bytes(model), settings, providers=providers, enable_fallback=0)
     except Exception as error:  # pybind's exceptions have no common base
         raise ProviderFailed(" ".join(str(error).split())[:_LONGEST_ERROR]) from error
 

@@ -64,7 +64,7 @@ class Provider:
 
     @property
     def install(self) -> str:
-        """What to do for it to be installed; where it comes as a plug-in and built in, the plug-in."""
+        """The command that brings it: the plug-in, where it is built in, too."""
         if self.distribution:
             return f"pip install '{self.distribution}'"
         if self.built_into:

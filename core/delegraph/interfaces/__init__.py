@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.backend import (
         Argument,
         Availability,
+        BackendDevice,
         BackendExecutionContext,
         BackendInitContext,
         BackendInterface,
@@ -134,6 +135,7 @@ __all__ = [
     "Availability",
     "BackendCache",
     "BackendDetails",
+    "BackendDevice",
     "BackendExecutionContext",
     "BackendInitContext",
     "BackendInterface",
@@ -223,6 +225,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.interfaces.backend": (
             "Argument",
             "Availability",
+            "BackendDevice",
             "BackendExecutionContext",
             "BackendInitContext",
             "BackendInterface",

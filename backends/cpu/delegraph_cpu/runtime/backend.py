@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from delegraph.interfaces import (
     Argument,
     Availability,
+    BackendDevice,
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
@@ -57,6 +59,10 @@ class CpuBackend(BackendInterface):
     def is_available(self) -> Availability:
         """Whether onnxruntime is installed."""
         return Availability.of_package("onnxruntime")
+
+    def devices(self) -> Sequence[BackendDevice]:
+        """The processor."""
+        return [BackendDevice("CPU", f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores")]
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> OrtHandle:
         """Make a session of a blob. Its weights stay where they are, in `processed` or the named data.

@@ -55,7 +55,8 @@ def graph_of(model: ir.Model) -> Graph:
         for node in inner:
             node.name = node.outputs[0].name
     for value in model.graph.initializers.values():
-        if value.const_value is not None and value.const_value.nbytes > INLINE_BYTES:
+        tensor = value.const_value  # one that is elsewhere already is a weight of another file
+        if tensor is not None and tensor.nbytes > INLINE_BYTES and not isinstance(tensor, ir.ExternalTensor):
             lay_beside(value)
     weights = taken_out(model.graph)
     return Graph(ir.to_proto(model).SerializeToString(), weights)

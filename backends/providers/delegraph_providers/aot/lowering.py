@@ -3,13 +3,15 @@ a graph that the provider compiles at load."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import onnx
+import onnx_ir as ir
 from torch.export import ExportedProgram
 
 from delegraph.aot import ResolvedSignature
-from delegraph.aot.authoring import has_fallback
+from delegraph.aot.authoring import as_array, has_fallback
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_cpu.aot.compiled.packing import Compiled, laid_beside, packed, state_records
@@ -137,8 +139,9 @@ class GraphLowering(BackendDetails):
         model = converted(program, cls.provider, options)
         external = laid_beside(model.model, model.external)
         graph = graph_of(model.model)
+        contents = {weight.info.name: ir.tensor(as_array(weight.tensor)) for weight in external}
         try:
-            answer, is_asked = answer_of(cls.provider, graph, options)
+            answer, is_asked = answer_of(cls.provider, replace(graph, weights={**graph.weights, **contents}), options)
         except ProviderFailed as error:
             raise PreprocessError(f"{cls.provider.name} refuses the partition: {error}") from error
         if answer.left:

@@ -14,7 +14,7 @@ from delegraph.plugins import PluginWarning
 from delegraph_partitioners import CapabilityBasedPartitioner
 from delegraph_providers.aot.asking import Device
 from delegraph_providers.aot.targets import lowered_for
-from delegraph_providers.options import QnnOptions, graph_options
+from delegraph_providers.options import GraphOptions, QnnOptions, graph_options
 from delegraph_providers.providers import (
     MIGRAPHX,
     MLX,
@@ -58,10 +58,11 @@ def qnn_partitioner(
 
 
 def any_partitioner(
-    *, package: str, precision: str = "f32", device: str = "", minimum_nodes: int = 1, allow_trivial: bool = False
+    *, package: str = "", precision: str = "f32", device: str = "", minimum_nodes: int = 1, allow_trivial: bool = False
 ) -> Partitioner:
     """A partitioner for the provider that the plug-in `package` has, a module such as "onnxruntime_ep_someones"; the
-    others as in `webgpu_partitioner`. Raises `InvalidArgument` for a value that an option does not take."""
+    others are those of `GraphOptions`. Raises `InvalidArgument` for a value that an option does not take; without a
+    package, when it is asked for partitions."""
     options = graph_options(PROVIDER)(precision, device, package=package)
     return _AskingPartitioner(Device(PROVIDER, options), minimum_nodes, allow_trivial)
 
@@ -109,7 +110,10 @@ class _AskingPartitioner(CapabilityBasedPartitioner):
         )
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
-        """As `CapabilityBasedPartitioner`. Raises `NotSupported` for a provider that compiles and is not installed."""
+        """As `CapabilityBasedPartitioner`. Raises `NotSupported` for a provider that compiles and is not installed, and
+        `InvalidArgument` for one without a row whose package was not named."""
+        if isinstance(self._device.options, GraphOptions):
+            self._device.options.chosen_provider  # noqa: B018 - which it has, or says what to name
         if self._device.provider.caveat:
             warnings.warn(self._device.provider.caveat, PluginWarning, stacklevel=2)
         self._declined = {}

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
+from torch.fx import Node
 
+from delegraph.aot.authoring import operator_name
 from delegraph_onnx.converters import TargetTable
 from delegraph_onnx.target import ANY, Target
 from delegraph_providers.providers import (
@@ -48,6 +50,21 @@ HTP: Final = Target(
     loops=False,
 )
 
+_PRODUCTS: Final = frozenset({"aten::dot", "aten::mv", "aten::matmul", "aten::linear"})
+
+
+def _declined(node: Node) -> str | None:
+    if operator_name(node).split(".")[0] in _PRODUCTS and any(t.dim() == 1 for t in _operands(node)):
+        return "a product of a vector, which onnxruntime-webgpu 1.27 takes and fails to run"
+    return None
+
+
+def _operands(node: Node) -> list[torch.Tensor]:
+    """The first two tensors that it reads."""
+    values = [source.meta.get("val") for source in node.all_input_nodes[:2]]
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
 GPU: Final = Target(
     WEBGPU.backend_id,
     producer="delegraph-providers",
@@ -63,6 +80,7 @@ GPU: Final = Target(
     loops=False,
     external_weights=True,
     states=True,
+    declines=_declined,
 )
 """What every GPU computes: floats of 32 bits, and integers of 32 for places; opset 21, since of later ones providers
 know fewer operators (onnxruntime-webgpu 1.27 leaves AveragePool and MaxPool of opset 22)."""

@@ -12,6 +12,7 @@ from delegraph.errors import DelegateInvalidCompatibility, Internal
 from delegraph.interfaces import (
     Argument,
     Availability,
+    BackendDevice,
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
@@ -53,6 +54,12 @@ class QnnBackend(BackendInterface):
         from delegraph_providers.engine import availability
 
         return availability(QNN)
+
+    def devices(self) -> Sequence[BackendDevice]:
+        """Those that the provider offers; where it is not installed, those of the machine that it would drive."""
+        from delegraph_providers.engine import devices_told
+
+        return devices_told(QNN)
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Handle:
         """Give the blob's binary to the provider.

@@ -14,6 +14,7 @@ from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import (
     Argument,
     Availability,
+    BackendDevice,
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
@@ -78,6 +79,14 @@ class GraphBackend(BackendInterface):
             return Availability(True)  # `init` asks for the package
         return availability(self._defaults().chosen_provider)
 
+    def devices(self) -> Sequence[BackendDevice]:
+        """Those that the provider offers; where it is not installed, those of the machine that it would drive."""
+        from delegraph_providers.engine import devices_told
+
+        if self.provider == PROVIDER and "package" not in self._options:
+            return []  # a package that nobody has named
+        return devices_told(self._defaults().chosen_provider)
+
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> _Handle:
         """Give the blob's graph to the provider. Its weights stay where they are until the device has copied them.
 
@@ -114,6 +123,7 @@ class GraphBackend(BackendInterface):
         """Run once, each output into its planned memory. Raises `UnusableValue` for an index outside its tensor, which
         a device does not look at."""
         from delegraph_cpu.runtime.calls import prepared
+        from delegraph_providers.engine import ONE_AT_A_TIME
 
         blob = handle.ort.blob
         arguments = {info.name: argument for info, argument in zip(blob.inputs, args, strict=False)}
@@ -121,7 +131,8 @@ class GraphBackend(BackendInterface):
             told = missing_place(places, np.asarray(arguments[places.input])) if places.input in arguments else None
             if told is not None:
                 raise UnusableValue(told)
-        prepared(context, handle.ort, args)()
+        with ONE_AT_A_TIME:
+            prepared(context, handle.ort, args)()
 
     def engine_files(
         self, name: str, processed: Buffer, named_data: Mapping[str, Buffer]
