@@ -1,4 +1,4 @@
-"""What Linux and macOS tell of a machine, and the providers that would drive it."""
+"""Linux and macOS tell of a machine, and providers would drive it."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def model_bytes(model: ConvertedModel) -> bytes:
 
 
 def answer_of(provider: Provider, graph: Graph, options: GraphOptions) -> tuple[Assigned, bool]:
-    """What the provider leaves of a graph, and whether it was asked: where it is not here, its table is. Raises
+    """The part of a graph that the provider leaves, and whether it was asked: where it is not here, its table is. Raises
     `ProviderFailed`."""
     try:
         return assigned(options.chosen_provider, graph, options), True

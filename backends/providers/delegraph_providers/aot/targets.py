@@ -1,5 +1,5 @@
-"""What providers are given, a row each: the capabilities of a device for converters to ONNX, and the operators that it
-takes where no device is here to be asked."""
+"""Providers -> the capabilities of a device for converters to ONNX, and the operators that it takes where no device is
+here to be asked, a row each."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ GPU: Final = Target(
     states=True,
     declines=_declined,
 )
-"""What every GPU computes: floats of 32 bits, and integers of 32 for places; opset 21, since of later ones providers
+"""Every GPU: floats of 32 bits, and integers of 32 for places; opset 21, since of later ones providers
 know fewer operators (onnxruntime-webgpu 1.27 leaves AveragePool and MaxPool of opset 22)."""
 
 
