@@ -50,8 +50,8 @@ def model_bytes(model: ConvertedModel) -> bytes:
 
 
 def answer_of(provider: Provider, graph: Graph, options: GraphOptions) -> tuple[Assigned, bool]:
-    """The part of a graph that the provider leaves, and whether it was asked: where it is not here, its table is. Raises
-    `ProviderFailed`."""
+    """The part of a graph that the provider leaves, and whether it was asked: where it is not here, its table is.
+    Raises `ProviderFailed`."""
     try:
         return assigned(options.chosen_provider, graph, options), True
     except NotSupported:

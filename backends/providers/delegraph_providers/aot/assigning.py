@@ -104,10 +104,10 @@ def _on_host(content: bytes, left: Mapping[str, onnx.NodeProto]) -> tuple[str, .
 
 
 def _is_of_places(node: onnx.NodeProto, types: Mapping[str, Any]) -> bool:
-    read, given = ([types.get(name) for name in names if name] for names in (node.input, node.output))
-    elements = {kind.elem_type if kind is not None else 0 for kind in (*read, *given)}
+    inputs, results = ([types.get(name) for name in names if name] for names in (node.input, node.output))
+    elements = {kind.elem_type if kind is not None else 0 for kind in (*inputs, *results)}
     integers = _INT64 in elements and (elements <= {_INT64, _BOOL} or node.op_type in ("Cast", "Shape"))
-    return integers and all(_is_few(kind) for kind in given)
+    return integers and all(map(_is_few, results))
 
 
 def _is_few(kind: Any) -> bool:

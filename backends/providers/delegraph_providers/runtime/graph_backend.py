@@ -169,11 +169,11 @@ class GraphBackend(BackendInterface):
         buffer's memory is the same for all delegates that have it."""
         from delegraph_cpu.runtime.held_state import hold_states
 
-        held = hold_states(opened.blob, context.mutable_buffer)
+        on_host = hold_states(opened.blob, context.mutable_buffer)
         if not on_device:
-            return held
+            return on_host
         states = []
-        for index, state in enumerate(held, len(opened.blob.outputs)):
+        for index, state in enumerate(on_host, len(opened.blob.outputs)):
             place = state.memory.__array_interface__["data"][0]
             value = self._on_device.get(place) or self._on_device.setdefault(
                 place, _OnDevice(state.memory, state.value)

@@ -127,8 +127,8 @@ def test_a_small_llama_decodes_with_its_cache(states: str) -> None:
     run, eager = delegraph.load(bytes(lowered), backend_options={"webgpu": {"states": states}}), model
     token = 1
     for place in range(5):
-        given = (torch.tensor([[token]]), torch.tensor([place]))
-        logits, expected = run(*given), eager(*given)
+        step = (torch.tensor([[token]]), torch.tensor([place]))
+        logits, expected = run(*step), eager(*step)
         torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-4)
         token = int(expected.argmax())
 
