@@ -70,3 +70,14 @@ def test_calls_that_are_refused_together_alone_are_left(monkeypatch: pytest.Monk
     left = reasons(told, monkeypatch)
     assert {*left.values()} == {"the provider takes each call of its partition, and not all: no memory"}
     assert {"relu", "sigmoid"} <= left.keys()
+
+
+def test_an_element_of_a_result_is_left_with_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "compiled", Told(left={"LayerNormalization"}).compiled)
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU())
+    program = to_edge(torch.export.export(model, (torch.randn(2, 4),))).exported_program()
+    declined = qnn_partitioner(soc_model=43, htp_arch=73).partition(program).declined
+    assert declined == {
+        "aten_native_layer_norm_default": "the provider leaves its LayerNormalization to the CPU",
+        "getitem": "is an element of aten_native_layer_norm_default, which was left",
+    }

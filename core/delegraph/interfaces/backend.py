@@ -233,11 +233,6 @@ class BackendInterface(ABC):
         """Whether the device can be used now. Cheap; never raises."""
         return True
 
-    def devices(self) -> Sequence[BackendDevice]:
-        """The devices of this machine that it drives, the preferred one first, and those that it would drive if
-        something were installed. For `delegraph plugins doctor --devices`; may take seconds (since API 1.1)."""
-        return ()
-
     def check(self, stamp: BlobStamp | None) -> Compatibility:
         """Judge a blob by its stamp (None: the file carries none), before `init` sees a byte of it.
 
@@ -350,6 +345,11 @@ class BackendInterface(ABC):
         a blob that cannot be read, which may be a stranger's. Empty: the engine has no format of graphs.
         """
         return {}
+
+    def devices(self) -> Sequence[BackendDevice]:
+        """The devices of this machine that it drives, the preferred one first, and those that it would drive if
+        something were installed. For `delegraph plugins doctor --devices`; may take seconds (since API 1.1)."""
+        return ()
 
     def destroy(self, handle: Handle) -> None:
         """Release the resources that `init` acquired. Called once, when the method goes."""

@@ -3,6 +3,7 @@ a graph that the provider compiles at load."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import as_array, has_fallback
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
+from delegraph.plugins import PluginWarning
 from delegraph_cpu.aot.compiled.packing import Compiled, laid_beside, packed, state_records
 from delegraph_cpu.aot.compiled.shared_contents import SharedContents
 from delegraph_onnx.indexed import indexed_inputs
@@ -120,6 +122,8 @@ class GraphLowering(BackendDetails):
         compile_specs: dict[str, list[list[CompileSpec]]],
     ) -> dict[str, list[PreprocessResult]]:
         """As `preprocess`, but weights that several partitions have go into the named data, once."""
+        if cls.provider.caveat:  # not where partitioners are asked that nobody named, for the report
+            warnings.warn(cls.provider.caveat, PluginWarning, stacklevel=2)
         pairs = [
             pair for name, programs in edge_programs.items() for pair in zip(programs, compile_specs[name], strict=True)
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Final
 
@@ -10,7 +9,6 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.interfaces import Partitioner, PartitionResult
-from delegraph.plugins import PluginWarning
 from delegraph_partitioners import CapabilityBasedPartitioner
 from delegraph_providers.aot.asking import Device
 from delegraph_providers.aot.targets import lowered_for
@@ -114,8 +112,6 @@ class _AskingPartitioner(CapabilityBasedPartitioner):
         `InvalidArgument` for one without a row whose package was not named."""
         if isinstance(self._device.options, GraphOptions):
             self._device.options.chosen_provider  # noqa: B018 - which it has, or says what to name
-        if self._device.provider.caveat:
-            warnings.warn(self._device.provider.caveat, PluginWarning, stacklevel=2)
         self._declined = {}
         whole: set[tuple[Node, ...]] = set()  # partitions that need not be asked about again
         while True:
