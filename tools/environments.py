@@ -30,6 +30,7 @@ __all__ = [
     "SETTINGS",
     "TWINE",
     "VENV",
+    "WEBGPU",
     "ZOO",
     "Environment",
     "setting",
@@ -176,8 +177,10 @@ def with_torch(version: str) -> Environment:
     return Environment(f"build/torch-{version}", lambda: [[f"torch=={version}"]])
 
 
-# Without what it depends on: onnxruntime is in .venv. It is of tens of MB, under Qualcomm's licence.
+# Without what they depend on: onnxruntime is in .venv. Qualcomm's is of tens of MB, under its licence. The one with
+# WebGPU inside is an onnxruntime of its own, which hides that of .venv.
 ACCELERATORS = Environment("build/accelerators", lambda: [["--no-deps", "-r", "requirements-accelerators.txt"]])
+WEBGPU = Environment("build/webgpu", lambda: [["--no-deps", "-r", "requirements-webgpu.txt"]])
 
 PEERS = Environment("build/peers", lambda: [_built_with(), ["-r", "requirements-peers.txt"]], own_python=True)
 

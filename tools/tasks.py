@@ -28,6 +28,7 @@ from tools.environments import (
     PEERS,
     TWINE,
     VENV,
+    WEBGPU,
     ZOO,
     setting,
     with_torch,
@@ -174,8 +175,13 @@ def test_openvino() -> None:
 
 @task(When.NIGHT)
 def test_accelerators() -> None:
-    """the backends on onnxruntime's providers: Qualcomm's compiler, and its emulator of the NPU"""
-    pytest("-m", "accelerators", beside=ACCELERATORS)
+    """the backends on onnxruntime's providers: Qualcomm's emulator of its NPU; WebGPU on a GPU or SwiftShader"""
+    pytest("-m", "accelerators", f"--ignore={ON_WEBGPU}", beside=ACCELERATORS)
+    pytest("-m", "accelerators", "-rs", ON_WEBGPU, beside=WEBGPU)
+
+
+ON_WEBGPU: Final = "backends/providers/tests/webgpu"
+"""Tests that need another onnxruntime than `.venv` has; without a device they are skipped, with what to install."""
 
 
 @task(When.NIGHT)

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from delegraph.interfaces import BlobFormat, BlobTensor, Buffer, PlacesInfo, Size, read_record
 
@@ -41,6 +41,7 @@ __all__ = [
     "damaged",
     "pack",
     "unpack",
+    "unpack_as",
 ]
 
 BACKEND_ID: Final = "CpuBackend"
@@ -131,40 +132,54 @@ class Blob:
     places: tuple[PlacesInfo, ...] = ()
 
 
-def pack(blob: Blob, chunks: Sequence[Buffer | Callable[[], Buffer]]) -> bytes:
+_B = TypeVar("_B", bound=Blob)
+
+
+def pack(blob: Blob, chunks: Sequence[Buffer | Callable[[], Buffer]], form: BlobFormat = FORMAT) -> bytes:
     """The bytes of `blob`; `chunks` are the bytes of its weights that have no key, then of its states that begin with
-    something else than zeros, in order; a function makes them when they are written.
+    something else than zeros, in order; a function makes them when they are written. `form` is the format of another
+    backend that has such blobs.
 
     The offsets of both are set here, whatever they were.
     """
     kept = [weight for weight in blob.weights if weight.key is None]
     begun = [state for state in blob.states if state.initial is not None]
-    offsets = FORMAT.places([*(weight.nbytes for weight in kept), *(state.nbytes for state in begun)])
+    offsets = form.places([*(weight.nbytes for weight in kept), *(state.nbytes for state in begun)])
     weights = [weight if weight.key is not None else replace(weight, offset=next(offsets)) for weight in blob.weights]
     states = [state if state.initial is None else replace(state, initial=next(offsets)) for state in blob.states]
     blob = replace(blob, weights=tuple(weights), states=tuple(states))
     header = {field.name: getattr(blob, field.name) for field in fields(blob) if field.name not in ("graph", "data")}
-    return FORMAT.pack(header, {"graph": blob.graph, "weights": chunks})
+    return form.pack(header, {"graph": blob.graph, "weights": chunks})
 
 
 def unpack(processed: Buffer) -> Blob:
     """The content of a blob, as views into it. Raises `DelegateInvalidCompatibility` if it is damaged or foreign."""
-    header, graph, data = _content(memoryview(processed).cast("B"))
-    with FORMAT.reading():
-        blob = read_record(Blob, header, graph=graph, data=data)
+    return _blob_of(Blob, *_content(memoryview(processed).cast("B")), FORMAT)
+
+
+def unpack_as(record: type[_B], processed: Buffer, form: BlobFormat) -> _B:
+    """As `unpack`, a blob of another backend's format, whose header is a `record`."""
+    content = form.unpack(processed)
+    return _blob_of(record, content.header, content.read("graph"), content.view("weights"), form)
+
+
+def _blob_of(record: type[_B], header: object, graph: memoryview, data: memoryview, form: BlobFormat) -> _B:
+    """The blob that a header describes, checked."""
+    with form.reading():
+        blob = read_record(record, header, graph=graph, data=data)
         for info in (*blob.inputs, *blob.outputs):
             if info.dtype not in ("", *ITEM_SIZES):
                 raise ValueError(f"{info!r:.80} describes neither a tensor nor a number")
         for shape in (*(weight.shape for weight in blob.weights), *(state.shape for state in blob.states)):
             _check_shape(shape)
     for weight in blob.weights:
-        _check_weight(weight, len(blob.data))
+        _check_weight(weight, len(blob.data), form)
     for state in blob.states:
         if state.dtype not in ITEM_SIZES:
-            raise damaged(f"state {state.buffer!r:.80} has no dtype: {state.dtype!r:.40}")
+            raise form.damaged(f"state {state.buffer!r:.80} has no dtype: {state.dtype!r:.40}")
         if state.initial is not None:
-            _check_place(f"state {state.buffer!r:.80}", state.initial, state.nbytes, len(blob.data))
-    _check_names(blob)
+            _check_place(f"state {state.buffer!r:.80}", state.initial, state.nbytes, len(blob.data), form)
+    _check_names(blob, form)
     return blob
 
 
@@ -197,30 +212,30 @@ _MOST_DIMS: Final = 32
 """NumPy's limit before 2.0."""
 
 
-def _check_names(blob: Blob) -> None:
+def _check_names(blob: Blob, form: BlobFormat) -> None:
     """Each output is computed once, into memory of its own: onnxruntime does not write one that is an input."""
     outputs = [info.name for info in blob.outputs] + [state.output for state in blob.states]
     inputs = {info.name for info in blob.inputs if info.dtype}.union(state.name for state in blob.states)
     if len(set(outputs)) < len(outputs) or not inputs.isdisjoint(outputs):
-        raise damaged("an output is listed twice, or is an input")
+        raise form.damaged("an output is listed twice, or is an input")
     if len({state.buffer for state in blob.states}) < len(blob.states):
-        raise damaged("a state is listed twice")
+        raise form.damaged("a state is listed twice")
     names = [*(weight.name for weight in blob.weights), *(weight.name for weight in blob.unpacked)]
     if len(set(names)) < len(names):
-        raise damaged("a weight is listed twice")
+        raise form.damaged("a weight is listed twice")
 
 
-def _check_weight(weight: Weight, available: int) -> None:
+def _check_weight(weight: Weight, available: int, form: BlobFormat) -> None:
     item_size = ITEM_SIZES.get(weight.dtype)
     if item_size is None or prod(weight.shape) * item_size != weight.nbytes:
-        raise damaged(f"weight {weight.name!r}: {weight.dtype} {weight.shape} is not {weight.nbytes} bytes")
+        raise form.damaged(f"weight {weight.name!r}: {weight.dtype} {weight.shape} is not {weight.nbytes} bytes")
     if weight.key is None:
-        _check_place(f"weight {weight.name!r}", weight.offset, weight.nbytes, available)
+        _check_place(f"weight {weight.name!r}", weight.offset, weight.nbytes, available, form)
 
 
-def _check_place(what: str, offset: int, nbytes: int, available: int) -> None:
+def _check_place(what: str, offset: int, nbytes: int, available: int, form: BlobFormat) -> None:
     if offset > available - nbytes or offset % ALIGNMENT:
-        raise damaged(
+        raise form.damaged(
             f"{what} lies at {offset}, beyond the {available} bytes of weights, or not at a multiple of {ALIGNMENT}"
         )
 

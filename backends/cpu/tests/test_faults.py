@@ -139,7 +139,7 @@ def test_another_failure_stays_the_backends_own() -> None:
     for given in ([0, 7], [], np.array([9.0]), np.array([True])):
         found = fault(BLOB, [1.0], given)
         assert type(found) is Internal
-        assert str(found) == "onnxruntime failed in a delegate of CpuBackend: it is broken"
+        assert str(found) == "onnxruntime failed in a delegate: it is broken"
     assert type(fault(replace(BLOB, places=(replace(PLACES, input="other"),)), [1.0], [9])) is Internal
 
 

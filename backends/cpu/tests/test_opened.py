@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 import delegraph
 from delegraph.interfaces import BackendCache, BackendInitContext, CompilationCache
 from delegraph_cpu.aot.preprocess import CpuLowering
-from delegraph_cpu.runtime.backend import CpuBackend, CpuHandle
+from delegraph_cpu.runtime.backend import CpuBackend
+from delegraph_cpu.runtime.calls import OrtHandle
 
 X = torch.randn(2, 8)
 
@@ -26,12 +27,12 @@ def blob() -> bytes:
     return bytes(CpuLowering.preprocess(edge(torch.nn.Linear(8, 8), (X,)), []).processed_bytes)
 
 
-def opened(data: Any, **options: Any) -> CpuHandle:
-    handle: CpuHandle = CpuBackend().init(BackendInitContext("forward", {}, options), data, [])
+def opened(data: Any, **options: Any) -> OrtHandle:
+    handle: OrtHandle = CpuBackend().init(BackendInitContext("forward", {}, options), data, [])
     return handle
 
 
-def run(handle: CpuHandle) -> NDArray[np.float32]:
+def run(handle: OrtHandle) -> NDArray[np.float32]:
     out = np.empty((2, 8), np.float32)
     CpuBackend().execute(Context(), handle, [X.numpy(), out])
     return out

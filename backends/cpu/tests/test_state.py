@@ -16,7 +16,8 @@ from delegraph.errors import DelegateInvalidCompatibility, InvalidArgument
 from delegraph.interfaces import BackendInitContext
 from delegraph_cpu.aot.partitioner import cpu_partitioner
 from delegraph_cpu.blob import Blob, StateInfo, pack, unpack
-from delegraph_cpu.runtime.backend import CpuBackend, CpuHandle
+from delegraph_cpu.runtime.backend import CpuBackend
+from delegraph_cpu.runtime.calls import OrtHandle
 
 SHARED = ExecutorchBackendConfig(share_mutable_buffers=True)
 LENGTH = torch.export.Dim("length", min=2, max=16)
@@ -54,7 +55,7 @@ def session(request: pytest.FixtureRequest) -> Any:
     return delegraph.load(edge.to_executorch(SHARED).buffer, method="decode")
 
 
-def handles(session: Any) -> dict[str, CpuHandle]:
+def handles(session: Any) -> dict[str, OrtHandle]:
     """The delegates of the methods, by method."""
     return {name: one.handle for name in session.methods for one in session[name].method._loaded.delegates.all}
 

@@ -1,4 +1,4 @@
-"""A delegate's blob: header, and the binary that a provider has compiled. Written by `aot`, read by `runtime`.
+"""A delegate's blob, where a provider compiles at lowering: header and binary. Written by `aot`, read by `runtime`.
 
 header | binary        sections of a `delegraph.interfaces.BlobFormat`
 """
@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from delegraph.interfaces import BlobFormat, BlobTensor, Buffer, read_record
-from delegraph_providers.providers import QNN
+from delegraph_providers.providers import Provider
 
-__all__ = ["BLOB_VERSION", "DTYPES", "FORMAT", "Blob", "pack", "unpack"]
+__all__ = ["BLOB_VERSION", "DTYPES", "Blob", "format_of", "pack", "unpack"]
 
 BLOB_VERSION: Final = 1
-FORMAT: Final = BlobFormat(QNN.backend_id, "delegraph-providers", (BLOB_VERSION,))
 
 DTYPES: Final = {
     "float32": 1,
@@ -45,16 +44,22 @@ class Blob:
     binary: Buffer
 
 
-def pack(blob: Blob) -> bytes:
+def format_of(provider: Provider) -> BlobFormat:
+    """The format of the blobs of a provider, whichever of the two kinds they are."""
+    return BlobFormat(provider.backend_id, "delegraph-providers", (BLOB_VERSION,))
+
+
+def pack(blob: Blob, provider: Provider) -> bytes:
     """The bytes of `blob`."""
     header = {name: getattr(blob, name) for name in ("provider", "sdk", "inputs", "outputs", "read", "written")}
-    return FORMAT.pack(header, {"binary": blob.binary})
+    return format_of(provider).pack(header, {"binary": blob.binary})
 
 
-def unpack(processed: Buffer) -> Blob:
+def unpack(processed: Buffer, provider: Provider) -> Blob:
     """Read a blob. Raises `DelegateInvalidCompatibility` for one that is foreign, newer or damaged."""
-    content = FORMAT.unpack(processed)
-    with FORMAT.reading():
+    form = format_of(provider)
+    content = form.unpack(processed)
+    with form.reading():
         blob = read_record(Blob, content.header, binary=content.read("binary"))
         _check((*blob.inputs, *blob.outputs))
         if not {*blob.read} <= {tensor.name for tensor in blob.inputs}:

@@ -8,13 +8,13 @@ encoding's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from delegraph.interfaces import BlobTensor, Buffer
 from delegraph_providers.blob import DTYPES, Blob
 
-__all__ = ["context_model"]
+__all__ = ["context_model", "one_node_model"]
 
 _IR_VERSION, _OPSET = 10, 20
 _DOMAIN: Final = "com.microsoft"
@@ -25,27 +25,37 @@ _INT, _STRING = 2, 3
 def context_model(blob: Blob, source: str) -> bytes:
     """The bytes of the model; `source` is the name of the provider that compiled the blob's binary."""
     named = {tensor.name: tensor for tensor in (*blob.inputs, *blob.outputs)}
+    attributes = (
+        _text(1, "main_context") + _number(3, 1) + _number(20, _INT),
+        _text(1, "embed_mode") + _number(3, 1) + _number(20, _INT),
+        _text(1, "ep_cache_context") + _bytes(4, blob.binary) + _number(20, _STRING),
+        _text(1, "ep_sdk_version") + _text(4, blob.sdk) + _number(20, _STRING),
+        _text(1, "partition_name") + _text(4, "delegate") + _number(20, _STRING),
+        _text(1, "source") + _text(4, source) + _number(20, _STRING),
+    )
+    inputs, outputs = ([named[name] for name in names] for names in (blob.read, blob.written))
+    return one_node_model("EPContext", attributes, _DOMAIN, inputs, outputs)
+
+
+def one_node_model(
+    op_type: str,
+    attributes: Iterable[bytes],
+    domain: str,
+    inputs: Sequence[BlobTensor],
+    outputs: Sequence[BlobTensor],
+) -> bytes:
+    """The bytes of a model of one node; an input that it reads twice is an input of the model once."""
     node = b"".join(
         [
-            *(_text(1, name) for name in blob.read),
-            *(_text(2, name) for name in blob.written),
+            *(_text(1, tensor.name) for tensor in inputs),
+            *(_text(2, tensor.name) for tensor in outputs),
             _text(3, "delegate"),
-            _text(4, "EPContext"),
-            _bytes(5, _text(1, "main_context") + _number(3, 1) + _number(20, _INT)),
-            _bytes(5, _text(1, "embed_mode") + _number(3, 1) + _number(20, _INT)),
-            _bytes(5, _text(1, "ep_cache_context") + _bytes(4, blob.binary) + _number(20, _STRING)),
-            _bytes(5, _text(1, "ep_sdk_version") + _text(4, blob.sdk) + _number(20, _STRING)),
-            _bytes(5, _text(1, "partition_name") + _text(4, "delegate") + _number(20, _STRING)),
-            _bytes(5, _text(1, "source") + _text(4, source) + _number(20, _STRING)),
-            _text(7, _DOMAIN),
+            _text(4, op_type),
+            *(_bytes(5, attribute) for attribute in attributes),
+            _text(7, domain),
         ]
     )
-    graph = (
-        _bytes(1, node)
-        + _text(2, "delegate")
-        + _values(11, map(named.__getitem__, blob.read))
-        + _values(12, map(named.__getitem__, blob.written))
-    )
+    graph = _bytes(1, node) + _text(2, "delegate") + _values(11, dict.fromkeys(inputs)) + _values(12, outputs)
     opsets = _bytes(8, _number(2, _OPSET)) + _bytes(8, _text(1, _DOMAIN) + _number(2, 1))
     return _number(1, _IR_VERSION) + _bytes(7, graph) + opsets
 

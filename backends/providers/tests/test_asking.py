@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import onnx
 import pytest
@@ -14,7 +14,7 @@ from delegraph_providers.aot import asking
 from delegraph_providers.aot.compiling import Compiled
 from delegraph_providers.aot.partitioner import qnn_partitioner
 from delegraph_providers.engine import ProviderFailed
-from delegraph_providers.options import QnnOptions
+from delegraph_providers.providers import QNN, Provider
 
 
 class Model(nn.Module):
@@ -32,8 +32,8 @@ class Told:
     def __init__(self, left: Collection[str] = (), refused: Collection[str] = ()) -> None:
         self.left, self.refused, self.asked = left, refused, list[list[str]]()
 
-    def compiled(self, model: bytes, options: QnnOptions) -> Compiled:
-        assert options.htp_arch == 73
+    def compiled(self, provider: Provider, model: bytes, options: Mapping[str, str]) -> Compiled:
+        assert (provider, options["htp_arch"]) == (QNN, "73")
         nodes = onnx.load_from_string(model).graph.node
         self.asked.append([node.op_type for node in nodes])
         if self.refused and {*self.refused} <= {*self.asked[-1]}:
@@ -87,3 +87,14 @@ def test_a_tuple_of_constants_is_left_with_its_elements(monkeypatch: pytest.Monk
     result = qnn_partitioner(soc_model=43, htp_arch=73).partition(program)
     assert "reads nothing but constants" in result.declined["aten_split_with_sizes_copy_default"]
     assert {node.name for node in program.graph.nodes if "delegation_tag" in node.meta} >= {"aten_relu_default"}
+
+
+def test_an_element_of_a_result_is_left_with_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "compiled", Told(left={"LayerNormalization"}).compiled)
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.ReLU())
+    program = to_edge(torch.export.export(model, (torch.randn(2, 4),))).exported_program()
+    declined = qnn_partitioner(soc_model=43, htp_arch=73).partition(program).declined
+    assert declined == {
+        "aten_native_layer_norm_default": "the provider leaves its LayerNormalization to the CPU",
+        "getitem": "is an element of aten_native_layer_norm_default, which was left",
+    }

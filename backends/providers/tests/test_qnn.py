@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from backends.providers.tests.models import model_of
 from torch import nn
 
 import delegraph
@@ -20,7 +21,8 @@ from delegraph import ExecutorchBackendConfig, LoweringConfig
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import BackendInitContext, BlobTensor
 from delegraph_providers.blob import Blob, pack
-from delegraph_providers.runtime.backend import QnnBackend
+from delegraph_providers.providers import QNN
+from delegraph_providers.runtime.binary_backend import QnnBackend
 
 pytestmark = pytest.mark.accelerators
 
@@ -69,12 +71,6 @@ WHOLE: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
     "mlp": lambda: (nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)), (torch.randn(2, 8),)),
     "several": lambda: (Several(), (torch.randn(4, 4), torch.randn(4, 4))),
 }
-
-
-def model_of(make: Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]) -> tuple[nn.Module, Any]:
-    torch.manual_seed(0)
-    model, args = make()
-    return model.eval().requires_grad_(False), args
 
 
 def assert_near(results: Any, expected: Any) -> None:
@@ -156,7 +152,7 @@ def test_a_stranger_s_delegate_runs_isolated(tmp_path: Path) -> None:
 
 def test_the_example_of_the_readme(tmp_path: Path) -> None:
     text = Path(__file__).parents[1].joinpath("README.md").read_text("utf-8")
-    (snippet,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    snippet, _ = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     subprocess.run([sys.executable, "-c", snippet], check=True, cwd=tmp_path, env=environment)
 
@@ -167,4 +163,4 @@ def test_a_binary_that_the_provider_refuses_is_an_error() -> None:
     with pytest.raises(
         DelegateInvalidCompatibility, match="refuses a binary that a compiler compiled for soc_model 57"
     ):
-        QnnBackend().init(BackendInitContext("forward"), pack(blob), [])
+        QnnBackend().init(BackendInitContext("forward"), pack(blob, QNN), [])

@@ -14,10 +14,11 @@ from torch import nn
 import delegraph
 from delegraph.errors import DelegateInvalidCompatibility, InvalidArgument, LoweringError
 from delegraph.interfaces import BlobTensor, CompileSpec
-from delegraph_providers.blob import DTYPES, FORMAT, Blob, pack, unpack
+from delegraph_providers.blob import DTYPES, Blob, pack, unpack
 from delegraph_providers.context_model import context_model
 from delegraph_providers.options import QnnOptions
-from delegraph_providers.runtime.backend import QnnBackend
+from delegraph_providers.providers import QNN
+from delegraph_providers.runtime.binary_backend import QnnBackend
 
 BLOB = Blob(
     "onnxruntime_qnn 2.7.0, onnxruntime 1.31.1",
@@ -31,7 +32,7 @@ BLOB = Blob(
 
 
 def test_a_blob_comes_back() -> None:
-    read = unpack(pack(BLOB))
+    read = unpack(pack(BLOB, QNN), QNN)
     assert replace(read, binary=bytes(read.binary)) == BLOB
 
 
@@ -48,14 +49,14 @@ def test_a_blob_comes_back() -> None:
 )
 def test_a_header_that_lowering_does_not_write_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(DelegateInvalidCompatibility, match="its header cannot be read"):
-        unpack(pack(replace(BLOB, **changed)))
+        unpack(pack(replace(BLOB, **changed), QNN), QNN)
 
 
 def test_a_changed_binary_is_found() -> None:
-    data = bytearray(pack(BLOB))
+    data = bytearray(pack(BLOB, QNN))
     data[-10] ^= 1
-    with pytest.raises(DelegateInvalidCompatibility, match=FORMAT.backend_id):
-        unpack(bytes(data))
+    with pytest.raises(DelegateInvalidCompatibility, match=QNN.backend_id):
+        unpack(bytes(data), QNN)
 
 
 def test_the_model_holds_the_binary_in_one_node() -> None:

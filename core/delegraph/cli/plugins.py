@@ -52,6 +52,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     doctor = commands.add_parser("doctor", help="find out what is wrong, here or with a program here")
     doctor.add_argument("program", nargs="?", help="a .pte: also tell what it needs that is not here")
+    doctor.add_argument(
+        "--devices", action="store_true", help="instead, what devices are here, who drives them, and what to install"
+    )
     for command in (check, doctor):
         command.add_argument(
             "--timeout", type=numbers.seconds, default=60.0, help="seconds that a plug-in may take to load"
@@ -230,10 +233,26 @@ def _told(offer: Offer, result: str, detail: str) -> dict[str, object]:
     return {"plugin": offer.id, "distribution": distribution, "result": result, "seconds": "", "detail": detail}
 
 
+def _devices(args: argparse.Namespace) -> _Answer:
+    """The devices in a table, and behind it the remedies; then backends that find no device."""
+    from delegraph.plugins.devices import device_rows
+
+    if args.program:
+        raise PluginNotFound("say either a program or --devices: a program's needs are not looked at with it")
+    rows = device_rows(limit=args.timeout)
+    usable = [row for row in rows if row.kind or row.state == "ready"]
+    details = [f"\n{row.backend}: {row.remark or row.fix}" for row in usable if row.remark or row.fix]
+    details += [f"{row.backend} finds no device here: {row.state}" for row in rows if row not in usable]
+    shown = [asdict(row) for row in (rows if args.json else usable)]
+    return _Answer(shown, 0, ("kind", "device", "backend", "state"), details, nothing="no backend is installed")
+
+
 def _doctor(args: argparse.Namespace) -> _Answer:
     from delegraph.cli.load_trial import reasons_of_loads
     from delegraph.plugins.doctor import Severity, diagnose
 
+    if args.devices:
+        return _devices(args)
     program = _read(args.program) if args.program else None
     loads = reasons_of_loads(args.program, args.timeout) if program and alternatives_of(program) else {}
     findings = diagnose(program=program, limit=args.timeout, loads=loads)

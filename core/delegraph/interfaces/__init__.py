@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from delegraph.interfaces.backend import (
         Argument,
         Availability,
+        BackendDevice,
         BackendExecutionContext,
         BackendInitContext,
         BackendInterface,
@@ -135,6 +136,7 @@ __all__ = [
     "Availability",
     "BackendCache",
     "BackendDetails",
+    "BackendDevice",
     "BackendExecutionContext",
     "BackendInitContext",
     "BackendInterface",
@@ -225,6 +227,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.interfaces.backend": (
             "Argument",
             "Availability",
+            "BackendDevice",
             "BackendExecutionContext",
             "BackendInitContext",
             "BackendInterface",

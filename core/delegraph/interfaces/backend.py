@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Argument",
     "Availability",
+    "BackendDevice",
     "BackendExecutionContext",
     "BackendInitContext",
     "BackendInterface",
@@ -96,6 +97,21 @@ class Availability:
 
 
 _REPORT: Final = "report it to its authors"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendDevice:
+    """A device of this machine that a backend drives, or would drive: for people who ask what they have.
+
+    `kind` is "CPU", "GPU" or "NPU", `name` what its maker calls it. `reason` says why the backend cannot use it now, ""
+    if it can, and `fix` what to do; `remark` is what is to be known of one that it can use.
+    """
+
+    kind: str
+    name: str
+    reason: str = ""
+    fix: str = ""
+    remark: str = ""
 
 
 class EventTracer(Protocol):
@@ -329,6 +345,11 @@ class BackendInterface(ABC):
         a blob that cannot be read, which may be a stranger's. Empty: the engine has no format of graphs.
         """
         return {}
+
+    def devices(self) -> Sequence[BackendDevice]:
+        """The devices of this machine that it drives, the preferred one first, and those that it would drive if
+        something were installed. For `delegraph plugins doctor --devices`; may take seconds (since API 1.1)."""
+        return ()
 
     def destroy(self, handle: Handle) -> None:
         """Release the resources that `init` acquired. Called once, when the method goes."""

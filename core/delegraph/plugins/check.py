@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from delegraph.deprecation import PluginDeprecationWarning
 from delegraph.errors import FOREIGN, PluginError, PluginUnavailable, cause_of
+from delegraph.interfaces.backend import BackendDevice
 from delegraph.interfaces.stamp import BlobStamp
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.hookspecs import GROUPS, group_named
@@ -42,6 +43,7 @@ class CheckResult:
     are a kernel library's answers to the kernels that were asked for: "partial", "fallback" or "" for none. One that
     is `on_request` is only asked where the user names it. `backend_id` is the backend of a partitioner's delegates, if
     it says so before it sees a program. `deprecated` are the parts of the plug-in API that it uses and that will go.
+    `devices` are a backend's, if it was asked.
     """
 
     offer: Offer
@@ -55,14 +57,17 @@ class CheckResult:
     on_request: bool = False
     backend_id: str = ""
     deprecated: tuple[str, ...] = ()
+    devices: tuple[BackendDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The questions of a program: the verdicts of backends, by id, on `stamps`; whether libraries have `kernels`."""
+    """The questions of a program: the verdicts of backends, by id, on `stamps`; whether libraries have `kernels`. And
+    whether backends are asked for their `devices`."""
 
     stamps: Mapping[str, Sequence[BlobStamp]] = field(default_factory=dict)
     kernels: Sequence[Need] = ()
+    devices: bool = False
 
 
 def check(offers: Iterable[Offer], limit: float = 60.0, questions: Questions | None = None) -> list[CheckResult]:
@@ -93,6 +98,7 @@ def _run(batch: Sequence[Offer], limit: float, questions: Questions) -> tuple[li
         "offers": [asdict(offer) for offer in batch],
         "stamps": {backend: [asdict(stamp) for stamp in judged] for backend, judged in questions.stamps.items()},
         "kernels": questions.kernels,
+        "devices": questions.devices,
     }
     # Our own package must be found before the request, which carries the rest of the path, is read.
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -119,6 +125,7 @@ def _lines(output: bytes | None) -> list[str]:
 
 def _result(offer: Offer, answer: Mapping[str, object]) -> CheckResult:
     fields: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in answer.items()}
+    fields["devices"] = tuple(BackendDevice(**device) for device in fields.get("devices", ()))
     return CheckResult(offer, **fields)
 
 
@@ -135,7 +142,7 @@ def _serve() -> None:
     stamps = {backend: [BlobStamp(**stamp) for stamp in judged] for backend, judged in request["stamps"].items()}
     kernels = [(op, tuple((ScalarType(dtype), tuple(order)) for dtype, order in key)) for op, key in request["kernels"]]
     for fields in request["offers"]:
-        answers.write(json.dumps(_answer(Offer(**fields), Questions(stamps, kernels))) + "\n")
+        answers.write(json.dumps(_answer(Offer(**fields), Questions(stamps, kernels, request["devices"]))) + "\n")
         answers.flush()
 
 
@@ -179,6 +186,7 @@ def _facts(registry: PluginRegistry, offer: Offer, plugin: Any, questions: Quest
     return {
         "unavailable": "" if available else why or "it gives no reason",
         "verdicts": [f"{verdict.verdict.value}: {verdict.reason}" for verdict in judged],
+        "devices": [asdict(device) for device in plugin.devices()] if questions.devices else [],
     }
 
 

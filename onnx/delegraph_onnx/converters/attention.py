@@ -44,7 +44,7 @@ def attention(
         attn_mask = content = None
     fades = content is not None and g.target.slow_subnormals and _fades(content)
     whole = factor > 0 and not fades and (is_causal or _has_rows(g, query, key))  # the operator takes no other scale
-    in_one = whole and _fused(query, key, value, attn_mask)
+    in_one = whole and g.target.has("Attention", torch.float32) and _fused(query, key, value, attn_mask)
     periodic = not in_one and attn_mask is not None and rank_of(attn_mask) == rank_of(node)
     bias, without_blind_rows = _masked(g, attn_mask, content, dtype_of(node), periodic)
     # the operator's causal mask is torch's only if there are as many rows as columns: otherwise it becomes a bias

@@ -52,7 +52,8 @@ def rms_norm(
     """One operator over the last dim of float32, else its parts."""
     dtype, value = dtype_of(node), g.value(input)
     eps = torch.finfo(outer_dtype_of(node)).eps if eps is None else eps
-    if dtype == torch.float32 and len(normalized_shape) == 1 and isinstance(normalized_shape[0], int):
+    of_rows = len(normalized_shape) == 1 and isinstance(normalized_shape[0], int)
+    if dtype == torch.float32 and of_rows and g.target.has("SimplifiedLayerNormalization", dtype):
         return simplified_layer_norm(g, input, weight, eps)
     axes = g.ints([-1 - i for i in range(len(normalized_shape))])
     mean = g.op("ReduceMean", g.op("Pow", value, g.tensor(2.0, dtype)), axes, keepdims=1)

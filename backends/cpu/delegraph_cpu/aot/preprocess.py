@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -17,37 +15,32 @@ import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
-from delegraph.aot import NamedDataStore, ResolvedSignature
-from delegraph.aot.authoring import as_array, has_fallback, operator_name
+from delegraph.aot import ResolvedSignature
+from delegraph.aot.authoring import has_fallback, operator_name
 from delegraph.errors import DelegateInvalidCompatibility, PreprocessError
-from delegraph.interfaces import BackendDetails, Buffer, CompileSpec, PreprocessResult
-from delegraph_cpu.aot.compiled.beside import bring_out_of_bodies, lay_beside, reference, taken_out
+from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
+from delegraph_cpu.aot.compiled.beside import bring_out_of_bodies, lay_beside, taken_out
 from delegraph_cpu.aot.compiled.debug_handles import name_nodes
 from delegraph_cpu.aot.compiled.in_place import changed_in_place
 from delegraph_cpu.aot.compiled.joined_projections import with_joined_projections
 from delegraph_cpu.aot.compiled.narrow_weights import has_halves, store_halves, widen_kernels
+from delegraph_cpu.aot.compiled.packing import Compiled, laid_beside, packed, state_records
 from delegraph_cpu.aot.compiled.shared_contents import SharedContents, content_bytes
 from delegraph_cpu.aot.compiled.tied_tables import read_tied_codes, read_tied_tables
 from delegraph_cpu.aot.compiled.unfolded import constants_again, held_back
 from delegraph_cpu.aot.compiled.work import multiply_adds
 from delegraph_cpu.aot.convert import CpuModel, convert
 from delegraph_cpu.blob import (
-    ALIGNMENT,
     BLOB_VERSION,
     SUBMIT,
     Blob,
-    StateInfo,
     UnpackedWeight,
-    Weight,
     bytes_of,
-    pack,
 )
 from delegraph_cpu.codes import Codes
 from delegraph_cpu.engine import onnxruntime
 from delegraph_cpu.graphs.checks import checked_graph, operator_of
 from delegraph_cpu.sessions import INLINE_BYTES, create_session, write_optimized
-from delegraph_onnx.convert import ExternalWeight, State
-from delegraph_onnx.dtypes import COMPLEX, ONNX_TYPES
 from delegraph_onnx.indexed import indexed_inputs
 from delegraph_onnx.ir_values import content_of
 
@@ -60,19 +53,6 @@ INT8_PRODUCTS: Final = "int8_products"
 """The compile spec that lets linear layers with weights of 4 bits multiply int8, to which they are unpacked at load."""
 
 _ROUNDED: Final = (INT8_INPUTS, INT8_PRODUCTS)
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A partition after optimisation: the blob without its weights; the contents of these weights, to which its graph
-    only refers; the external weights that it still reads; the initial values of its states, in order.
-    """
-
-    blob: Blob
-    weights: dict[str, ir.TensorProtocol]
-    external: tuple[ExternalWeight, ...]
-    initial: list[memoryview]
-    debug_handles: dict[str, tuple[int, ...]]
 
 
 class CpuLowering(BackendDetails):
@@ -126,7 +106,7 @@ def _preprocess(partitions: Sequence[tuple[ExportedProgram, Sequence[CompileSpec
     contents = SharedContents()
     kept_beside = [has_fallback(program) for program, _ in partitions]
     keys = contents.keys([of_partition.weights for of_partition in compiled], kept_beside)
-    return [_pack(of_partition, own, contents) for of_partition, own in zip(compiled, keys, strict=True)]
+    return [packed(of_partition, own, contents) for of_partition, own in zip(compiled, keys, strict=True)]
 
 
 def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> CpuModel:
@@ -144,16 +124,11 @@ def _compile(converted: CpuModel, program: ExportedProgram) -> Compiled:
     if has_halves(program):
         store_halves(model.graph)
     widen_kernels(model.graph)
-    beside: dict[str, ir.TensorProtocol] = {}
-    for weight in converted.external:
-        dtype, shape = ONNX_TYPES[COMPLEX.get(weight.tensor.dtype, weight.tensor.dtype)], _shape(weight)
-        beside[weight.info.name] = reference(weight.info.name, dtype, shape, weight.tensor.nbytes)
-    read = constants_again(model.graph, beside)
-    external = tuple(weight for weight in converted.external if weight.info.name in read)
+    external = laid_beside(model, converted.external)
     weights, unpacked = _as_codes(taken_out(model.graph), converted.codes)
     graph = _as_loaded(ir.to_proto(model).SerializeToString())
     in_place = changed_in_place(model.graph) if converted.states else {}
-    states, initial = _states(converted.states, in_place)
+    states, initial = state_records(converted.states, in_place)
     resolved = ResolvedSignature.of(program)
     blob = Blob(
         onnxruntime.__version__, converted.inputs, converted.outputs, (), graph,
@@ -190,41 +165,6 @@ def _as_codes(
         stored |= {f"{name}.{part}": ir.Tensor(content) for part, content in parts.items()}
         unpacked.append(UnpackedWeight(name, **{part: f"{name}.{part}" for part in parts}))
     return stored, tuple(unpacked)
-
-
-def _pack(compiled: Compiled, shared: Mapping[str, str], contents: SharedContents) -> PreprocessResult:
-    """The blob; weights that have a key in `shared` go into the named data under it."""
-    named, records, chunks = NamedDataStore(), list[Weight](), list[Callable[[], Buffer]]()
-    for name, tensor in compiled.weights.items():
-        key = shared.get(name)
-        if key is not None:
-            named.add_named_data(key, contents.bytes_of(key), ALIGNMENT)
-        else:
-            chunks.append(partial(content_bytes, tensor))
-        records.append(Weight(name, str(tensor.dtype.numpy()), tuple(tensor.shape.numpy()), tensor.nbytes, key=key))
-    for weight in compiled.external:
-        info = weight.info
-        named.add_named_data(weight.key, weight.tensor, ALIGNMENT, external_tag=weight.tag)
-        records.append(Weight(info.name, info.dtype, _shape(weight), weight.tensor.nbytes, key=weight.key))
-    blob = pack(replace(compiled.blob, weights=tuple(records)), [*chunks, *compiled.initial])
-    return PreprocessResult(blob, compiled.debug_handles, data_store_output=named.get_named_data_store_output())
-
-
-def _states(states: Sequence[State], in_place: Mapping[str, str]) -> tuple[tuple[StateInfo, ...], list[memoryview]]:
-    """The records of the states, and the initial values of those that do not begin with zeros."""
-    records, contents = [], []
-    for state in states:
-        old, new, array = state.input, state.output, as_array(state.tensor)
-        zeros = not array.any()
-        records.append(
-            StateInfo(
-                state.buffer, old.name, new.name, old.dtype, array.shape,
-                in_place.get(old.name) == new.name, None if zeros else 0,
-            )
-        )  # fmt: skip
-        if not zeros:
-            contents.append(bytes_of(array))
-    return tuple(records), contents
 
 
 def _optimize(converted: CpuModel, folder: Path) -> tuple[ir.Model, dict[str, tuple[int, ...]]]:
@@ -279,10 +219,6 @@ def _unless_same(written: ir.ExternalTensor, before: ir.TensorProtocol | None) -
         if same and before.shape == written.shape:
             return before
     return ir.Tensor(np.array(array), name=written.name)
-
-
-def _shape(weight: ExternalWeight) -> tuple[int, ...]:
-    return tuple(int(dim) for dim in weight.info.shape)
 
 
 def _folder_for(model: ir.Model) -> str | None:

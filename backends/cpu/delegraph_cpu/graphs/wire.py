@@ -37,7 +37,7 @@ _FEW_BYTES: Final = 64
 
 def refused(why: str) -> DelegateInvalidCompatibility:
     """The error for a graph that lowering does not write."""
-    return DelegateInvalidCompatibility(f"a blob of CpuBackend is refused: {why}; lower the program again")
+    return DelegateInvalidCompatibility(f"a blob with an ONNX graph is refused: {why}; lower the program again")
 
 
 def _no_protobuf(why: str) -> DelegateInvalidCompatibility:

@@ -22,7 +22,7 @@ def fault_of(error: Exception, blob: Blob, inputs: Sequence[NDArray[Any] | None]
     beyond = (missing_place(places, arrays[places.input]) for places in blob.places if places.input in arrays)
     told = next(filter(None, beyond), None) or _told(str(error))
     if told is None:
-        return Internal(f"onnxruntime failed in a delegate of CpuBackend: {error}")
+        return Internal(f"onnxruntime failed in a delegate: {error}")
     return UnusableValue(told)
 
 

@@ -34,8 +34,13 @@ class HeldState:
     new_value: onnxruntime.OrtValue
     scratch: NDArray[Any] | None
 
-    def take_over(self) -> None:
-        """After a run: the new value becomes the buffer's value."""
+    def bind(self, binding: onnxruntime.IOBinding) -> None:
+        """Bind the value as an input, and the new one as an output behind the others."""
+        binding.bind_ortvalue_input(self.name, self.value)
+        binding.bind_ortvalue_output(self.output, self.new_value)
+
+    def take_over(self, binding: object) -> None:
+        """After a run of what is bound: the new value becomes the buffer's value."""
         if self.scratch is not None:
             np.copyto(self.memory, self.scratch)
 
@@ -56,8 +61,8 @@ def _initial(state: StateInfo, blob: Blob) -> NDArray[Any]:
 def _held(state: StateInfo, memory: NDArray[Any]) -> HeldState:
     if not (memory.flags.c_contiguous and memory.flags.aligned):
         raise DelegateInvalidCompatibility(
-            f"a delegate of CpuBackend keeps the buffer {state.buffer!r}, which another method has in a layout that is"
-            " not contiguous; lower both methods for CpuBackend, or with the buffer in the contiguous format"
+            f"a delegate on onnxruntime keeps the buffer {state.buffer!r}, which another method has in a layout that is"
+            " not contiguous; lower both methods for the same backend, or with the buffer in the contiguous format"
         )
     value = ort_value(memory)
     if state.in_place:

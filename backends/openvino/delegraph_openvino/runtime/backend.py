@@ -13,6 +13,7 @@ from delegraph.errors import Internal
 from delegraph.interfaces import (
     Argument,
     Availability,
+    BackendDevice,
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
@@ -105,6 +106,15 @@ class OpenVinoBackend(BackendInterface):
     def is_available(self) -> Availability:
         """Whether OpenVINO is installed; `init` checks whether it has a delegate's device."""
         return Availability.of_package("openvino")
+
+    def devices(self) -> Sequence[BackendDevice]:
+        """OpenVINO's: the option `device` chooses one."""
+        if not self.is_available():
+            return []
+        return [
+            BackendDevice(device.partition(".")[0], f"{device}: {core().get_property(device, 'FULL_DEVICE_NAME')}")
+            for device in core().available_devices
+        ]
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Handle:
         """Compile a blob's model. Its weights stay where they are, in `processed` or the named data.

@@ -1,7 +1,8 @@
 """A program and a provider -> the calls that the provider leaves, each with why: the device's own answer.
 
-The graph is compiled by the provider as lowering does. Where a graph is refused as a whole, each call is asked about by
-itself; where all of these are taken, the whole is left.
+A graph is compiled by the provider, or given to it, as lowering and loading do; where the provider is not here, the
+table of its row answers. Where a graph is refused as a whole, each call is asked about by itself; where all of these
+are taken, the whole is left.
 """
 
 from __future__ import annotations
@@ -17,23 +18,29 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.aot.authoring import program_of
-from delegraph.errors import UnsupportedOperator
+from delegraph.errors import NotSupported, UnsupportedOperator
 from delegraph_onnx.convert import ConvertedModel, convert
 from delegraph_onnx.graph_builder import GraphBuilder
+from delegraph_providers.aot.assigning import Assigned, Graph, assigned, assigned_by_table, graph_of
 from delegraph_providers.aot.compiling import compiled
-from delegraph_providers.aot.target import HTP
+from delegraph_providers.aot.halves import in_float16
+from delegraph_providers.aot.targets import lowered_for, target_of
 from delegraph_providers.engine import ProviderFailed
-from delegraph_providers.options import QnnOptions
+from delegraph_providers.options import GraphOptions, ProviderOptions, QnnOptions
+from delegraph_providers.providers import Provider
 
-__all__ = ["Device", "converted", "model_bytes"]
+__all__ = ["Device", "answer_of", "converted", "model_bytes"]
 
 Left: TypeAlias = Mapping[str, str]
 """By the names of the values that the nodes give which a provider leaves, the operators of these nodes."""
 
 
-def converted(program: ExportedProgram) -> ConvertedModel:
+def converted(program: ExportedProgram, provider: Provider, options: ProviderOptions) -> ConvertedModel:
     """The ONNX model of a partition. Raises `UnsupportedOperator` for a node that the table declines."""
-    return convert(program, GraphBuilder(HTP))
+    model = convert(program, GraphBuilder(target_of(provider)))
+    if isinstance(options, GraphOptions) and options.precision == "f16":
+        in_float16(model.model)
+    return model
 
 
 def model_bytes(model: ConvertedModel) -> bytes:
@@ -42,15 +49,27 @@ def model_bytes(model: ConvertedModel) -> bytes:
     return content
 
 
+def answer_of(provider: Provider, graph: Graph, options: GraphOptions) -> tuple[Assigned, bool]:
+    """The part of a graph that the provider leaves, and whether it was asked: where it is not here, its table is.
+    Raises `ProviderFailed`."""
+    try:
+        return assigned(options.chosen_provider, graph, options), True
+    except NotSupported:
+        return assigned_by_table(graph, lowered_for(provider)[1]), False
+
+
 @dataclass(slots=True)
 class Device:
     """The device that delegates are for. Answers are kept, by the digest of the graph that was asked about.
 
-    A graph has the weights, too, and a call that is asked about again by itself has the same: a deep model whose parts
-    are alike is one question, or as many as it has calls.
+    A compiled graph has the weights, too, and a call that is asked about again by itself has the same: a deep model
+    whose parts are alike is one question, or as many as it has calls. `is_asked`: whether the provider itself answers,
+    and not the table of its row.
     """
 
-    options: QnnOptions
+    provider: Provider
+    options: ProviderOptions
+    is_asked: bool = True
     answers: dict[bytes, Left | str] = field(default_factory=dict)
 
     def declined(self, program: ExportedProgram, nodes: Sequence[Node]) -> dict[Node, str]:
@@ -58,21 +77,21 @@ class Device:
         Raises `NotSupported` where there is no provider."""
         known = _known(program, nodes)
         results = [node for node in known if any(user not in nodes for user in node.users)]
-        if results:
+        if results and self.provider.compiles:
             why = "reads nothing but constants, and no binary of the provider's gives one"
             return {_head(node): why for node in results}
         return {_head(node): why for node, why in self._declined(program, nodes, known).items()}
 
     def _declined(self, program: ExportedProgram, nodes: Sequence[Node], known: Collection[Node]) -> dict[Node, str]:
         try:
-            model = converted(program_of(program, nodes))
+            model = converted(program_of(program, nodes), self.provider, self.options)
         except UnsupportedOperator as error:  # of a weight that is in another file, say
             at_fault = [node for node in nodes if error.node in (node.name, *(n.name for n in node.all_input_nodes))]
             return dict.fromkeys(at_fault or nodes, str(error).partition("\n")[0])
-        answer = self._ask(model_bytes(model))
+        answer = self._ask(model)
         if isinstance(answer, str):
             return self._one_by_one(program, nodes, known, answer)
-        return _calls_of(answer, model, nodes)
+        return self._calls_of(answer, model, nodes)
 
     def _one_by_one(
         self, program: ExportedProgram, nodes: Sequence[Node], known: Collection[Node], why: str
@@ -85,17 +104,43 @@ class Device:
             left |= self._declined(program, [*_computed_for(unit, known), *unit], known)
         return left or dict.fromkeys(nodes, f"the provider takes each call of its partition, and not all: {why}")
 
-    def _ask(self, graph: bytes) -> Left | str:
-        """The part of a graph that the provider leaves, or why it refuses all of it."""
-        key = hashlib.sha256(graph).digest()
-        if key not in self.answers:
-            try:
-                made = compiled(graph, self.options)
-            except ProviderFailed as error:
-                self.answers[key] = str(error)
+    def _ask(self, model: ConvertedModel) -> Left | str:
+        """The part of a model that the provider leaves, or why it refuses all of it."""
+        if isinstance(self.options, GraphOptions):
+            graph = graph_of(model.model)
+            key = hashlib.sha256(graph.content).digest()
+        else:
+            content = model_bytes(model)
+            key = hashlib.sha256(content).digest()
+        if key in self.answers:
+            return self.answers[key]
+        try:
+            if isinstance(self.options, GraphOptions):
+                answer, self.is_asked = answer_of(self.provider, graph, self.options)
+                self.answers[key] = answer.left
             else:
+                assert isinstance(self.options, QnnOptions)
+                made = compiled(self.provider, content, self.options.of_provider())
                 self.answers[key] = {name: node.op_type for node in made.left for name in node.output}
+        except ProviderFailed as error:
+            self.answers[key] = str(error)
         return self.answers[key]
+
+    def _calls_of(self, left: Left, model: ConvertedModel, nodes: Sequence[Node]) -> dict[Node, str]:
+        """The calls of which the nodes were made that give these values."""
+        calls = [node for node in nodes if node.target is not operator.getitem]  # which has the handle of its call
+        by_handle: dict[int, Node] = {node.meta["debug_handle"]: node for node in calls if "debug_handle" in node.meta}
+        declined: dict[Node, str] = {}
+        for value, operator_type in left.items():
+            for handle in model.debug_handles.get(value, ()):
+                if handle in by_handle:
+                    declined[by_handle[handle]] = self._told(operator_type)
+        return declined
+
+    def _told(self, operator_type: str) -> str:
+        if self.is_asked:
+            return f"the provider leaves its {operator_type} to the CPU"
+        return f"its {operator_type} is not in the table of {self.provider.name}, of which no device here can be asked"
 
 
 def _known(program: ExportedProgram, nodes: Sequence[Node]) -> Collection[Node]:
@@ -135,14 +180,3 @@ def _head(node: Node) -> Node:
     head = node.args[0] if node.target is operator.getitem else node
     assert isinstance(head, Node)
     return head
-
-
-def _calls_of(left: Left, model: ConvertedModel, nodes: Sequence[Node]) -> dict[Node, str]:
-    """The calls of which the nodes were made that give these values."""
-    by_handle: dict[int, Node] = {node.meta["debug_handle"]: node for node in nodes if "debug_handle" in node.meta}
-    declined: dict[Node, str] = {}
-    for value, operator_type in left.items():
-        for handle in model.debug_handles.get(value, ()):
-            if handle in by_handle:
-                declined[by_handle[handle]] = f"the provider leaves its {operator_type} to the CPU"
-    return declined

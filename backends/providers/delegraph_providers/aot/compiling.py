@@ -7,14 +7,14 @@ it leaves as they are (its `docs/execution-providers/EP-Context-Design.md`).
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
 from delegraph_providers.engine import session
-from delegraph_providers.options import QnnOptions
-from delegraph_providers.providers import QNN
+from delegraph_providers.providers import Provider
 
 __all__ = ["Compiled", "compiled"]
 
@@ -27,12 +27,13 @@ class Compiled:
     left: tuple[onnx.NodeProto, ...]
 
 
-def compiled(graph: bytes, options: QnnOptions) -> Compiled:
-    """The graph of these bytes, compiled. Raises `NotSupported` where there is no provider, and `ProviderFailed`."""
+def compiled(provider: Provider, graph: bytes, options: Mapping[str, str]) -> Compiled:
+    """The graph of these bytes, compiled; `options` are the provider's. Raises `NotSupported` where there is no
+    provider, and `ProviderFailed`."""
     with tempfile.TemporaryDirectory(prefix="delegraph-providers-") as folder:
         path = Path(folder, "context.onnx")
         entries = {"ep.context_enable": "1", "ep.context_embed_mode": "1", "ep.context_file_path": str(path)}
-        session(QNN, graph, options.of_provider(), entries)
+        session(provider, graph, options, entries)
         model = onnx.load(path) if path.exists() else onnx.load_from_string(graph)  # nothing was taken
     nodes = list(model.graph.node)
     return Compiled(

@@ -1,26 +1,58 @@
-"""A partition's edge program -> the blob that `delegraph_providers.runtime` executes: compiled for the named device."""
+"""A partition's edge program -> the blob that `delegraph_providers.runtime` executes: a binary for the named device, or
+a graph that the provider compiles at load."""
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from typing import ClassVar
 
 import onnx
+import onnx_ir as ir
 from torch.export import ExportedProgram
 
+from delegraph.aot import ResolvedSignature
+from delegraph.aot.authoring import as_array, has_fallback
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
-from delegraph_providers.aot.asking import converted, model_bytes
+from delegraph.plugins import PluginWarning
+from delegraph_cpu.aot.compiled.packing import Compiled, laid_beside, packed, state_records
+from delegraph_cpu.aot.compiled.shared_contents import SharedContents
+from delegraph_onnx.indexed import indexed_inputs
+from delegraph_providers.aot.asking import answer_of, converted, model_bytes
+from delegraph_providers.aot.assigning import graph_of
 from delegraph_providers.aot.compiling import compiled
-from delegraph_providers.blob import BLOB_VERSION, Blob, pack
+from delegraph_providers.blob import BLOB_VERSION, Blob, format_of, pack
 from delegraph_providers.engine import ProviderFailed, version_of
-from delegraph_providers.options import QnnOptions
-from delegraph_providers.providers import QNN
+from delegraph_providers.graph_blob import GraphBlob
+from delegraph_providers.options import QnnOptions, graph_options
+from delegraph_providers.providers import (
+    MIGRAPHX,
+    MLX,
+    OPENVINO_EP,
+    PROVIDER,
+    QNN,
+    TENSORRT_RTX,
+    WEBGPU,
+    WINDOWSML,
+    Provider,
+)
 
-__all__ = ["QnnLowering"]
+__all__ = [
+    "AnyLowering",
+    "GraphLowering",
+    "MiGraphXLowering",
+    "MlxLowering",
+    "OpenVinoLowering",
+    "QnnLowering",
+    "TensorRtRtxLowering",
+    "WebGpuLowering",
+    "WindowsMlLowering",
+]
 
 
 class QnnLowering(BackendDetails):
-    """Compiles partitions for Qualcomm's HTP; the backend id is `QnnProvider`."""
+    """Compiles partitions for Qualcomm's HTP."""
 
     blob_version: ClassVar[int] = BLOB_VERSION
 
@@ -32,8 +64,9 @@ class QnnLowering(BackendDetails):
         Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, `PreprocessError` if the
         provider does not take all of the graph, and `NotSupported` if it is not installed.
         """
-        model = converted(edge_program)
-        context = _compiled(model_bytes(model), QnnOptions.of_compile_specs(compile_specs))
+        options = QnnOptions.of_compile_specs(compile_specs)
+        model = converted(edge_program, QNN, options)
+        context = _compiled(QNN, model_bytes(model), options)
         settings = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in context.attribute}
         blob = Blob(
             version_of(QNN),
@@ -47,18 +80,123 @@ class QnnLowering(BackendDetails):
         lost = sorted({tensor.name for tensor in model.outputs} - {*blob.written})
         if lost:
             raise PreprocessError(f"{blob.provider} takes {', '.join(lost)} for constant, and gives no such outputs")
-        return PreprocessResult(pack(blob))
+        return PreprocessResult(pack(blob, QNN))
 
 
-def _compiled(graph: bytes, options: QnnOptions) -> onnx.NodeProto:
+def _compiled(provider: Provider, graph: bytes, options: QnnOptions) -> onnx.NodeProto:
     """The node that holds the binary which the provider makes of a graph."""
     try:
-        made = compiled(graph, options)
+        made = compiled(provider, graph, options.of_provider())
     except ProviderFailed as error:
-        raise PreprocessError(f"{version_of(QNN)} does not compile the partition: {error}") from error
+        raise PreprocessError(f"{version_of(provider)} does not compile the partition: {error}") from error
     if made.left or len(made.parts) != 1:
         left = ", ".join(sorted(node.op_type for node in made.left)) or "nothing"
         raise PreprocessError(
-            f"{version_of(QNN)} does not take the partition whole: {len(made.parts)} parts, and {left} left"
+            f"{version_of(provider)} does not take the partition whole: {len(made.parts)} parts, and {left} left"
         )
     return made.parts[0]
+
+
+class GraphLowering(BackendDetails):
+    """Converts partitions for a provider that compiles at load: the base of a class for each."""
+
+    provider: ClassVar[Provider]
+    blob_version: ClassVar[int] = BLOB_VERSION
+    takes_external_weights: ClassVar[bool] = True
+    shares_state: ClassVar[bool] = True
+
+    @classmethod
+    def preprocess(cls, edge_program: ExportedProgram, compile_specs: list[CompileSpec]) -> PreprocessResult:
+        """Convert the partition, ask the provider where it is here, and pack the graph.
+
+        Raises `UnsupportedOperator` for a node that the partitioner should not have claimed, and `PreprocessError` if
+        the provider does not take all of the graph.
+        """
+        results = cls.preprocess_multimethod({"": [edge_program]}, {"": [compile_specs]})
+        return results[""][0]
+
+    @classmethod
+    def preprocess_multimethod(
+        cls,
+        edge_programs: dict[str, list[ExportedProgram]],
+        compile_specs: dict[str, list[list[CompileSpec]]],
+    ) -> dict[str, list[PreprocessResult]]:
+        """As `preprocess`, but weights that several partitions have go into the named data, once."""
+        if cls.provider.caveat:  # not where partitioners are asked that nobody named, for the report
+            warnings.warn(cls.provider.caveat, PluginWarning, stacklevel=2)
+        pairs = [
+            pair for name, programs in edge_programs.items() for pair in zip(programs, compile_specs[name], strict=True)
+        ]
+        compiled = [cls._compile(program, specs) for program, specs in pairs]
+        contents = SharedContents()
+        kept_beside = [has_fallback(program) for program, _ in pairs]
+        keys = contents.keys([of_partition.weights for of_partition in compiled], kept_beside)
+        form = format_of(cls.provider)
+        results = iter(
+            [packed(of_partition, own, contents, form) for of_partition, own in zip(compiled, keys, strict=True)]
+        )
+        return {name: [next(results) for _ in programs] for name, programs in edge_programs.items()}
+
+    @classmethod
+    def _compile(cls, program: ExportedProgram, compile_specs: list[CompileSpec]) -> Compiled:
+        options = graph_options(cls.provider).of_compile_specs(compile_specs)
+        model = converted(program, cls.provider, options)
+        external = laid_beside(model.model, model.external)
+        graph = graph_of(model.model)
+        contents = {weight.info.name: ir.tensor(as_array(weight.tensor)) for weight in external}
+        try:
+            answer, is_asked = answer_of(cls.provider, replace(graph, weights={**graph.weights, **contents}), options)
+        except ProviderFailed as error:
+            raise PreprocessError(f"{cls.provider.name} refuses the partition: {error}") from error
+        if answer.left:
+            left = ", ".join(sorted({*answer.left.values()}))
+            raise PreprocessError(f"{cls.provider.name} does not take the partition whole: {left} are left")
+        asked = version_of(options.chosen_provider) if is_asked else "no provider, but its table"
+        states, initial = state_records(model.states, {})
+        blob = GraphBlob(
+            asked, model.inputs, model.outputs, (), graph.content,
+            states=states, places=indexed_inputs(program.graph, ResolvedSignature.of(program)), on_host=answer.on_host,
+        )  # fmt: skip
+        return Compiled(blob, dict(graph.weights), external, initial, dict(model.debug_handles))
+
+
+class WebGpuLowering(GraphLowering):
+    """For any GPU, through WebGPU."""
+
+    provider = WEBGPU
+
+
+class TensorRtRtxLowering(GraphLowering):
+    """For NVIDIA's RTX GPUs. Not run yet."""
+
+    provider = TENSORRT_RTX
+
+
+class MlxLowering(GraphLowering):
+    """For Apple silicon. Not run yet."""
+
+    provider = MLX
+
+
+class MiGraphXLowering(GraphLowering):
+    """For AMD's GPUs. Not run yet."""
+
+    provider = MIGRAPHX
+
+
+class WindowsMlLowering(GraphLowering):
+    """For GPUs of Windows, through DirectML. Not run yet."""
+
+    provider = WINDOWSML
+
+
+class OpenVinoLowering(GraphLowering):
+    """For Intel's devices. Not run yet; `delegraph-openvino` is."""
+
+    provider = OPENVINO_EP
+
+
+class AnyLowering(GraphLowering):
+    """For a provider that has no row."""
+
+    provider = PROVIDER

@@ -1,4 +1,4 @@
-"""Blob -> a session of the provider that holds its binary -> outputs in planned memory."""
+"""Blob of a provider that compiles at lowering -> a session that holds its binary -> outputs in planned memory."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from delegraph.errors import DelegateInvalidCompatibility, Internal
 from delegraph.interfaces import (
     Argument,
     Availability,
+    BackendDevice,
     BackendExecutionContext,
     BackendInitContext,
     BackendInterface,
@@ -49,9 +50,16 @@ class QnnBackend(BackendInterface):
         self._options: dict[str, OptionValue] = {}
 
     def is_available(self) -> Availability:
-        """Whether the provider is installed."""
-        there = Availability.of_package(QNN.package)
-        return there if there else Availability(False, there.reason, f"pip install '{QNN.distribution}'")
+        """Whether the provider is installed, and finds its device or the emulator."""
+        from delegraph_providers.engine import availability
+
+        return availability(QNN)
+
+    def devices(self) -> Sequence[BackendDevice]:
+        """Those that the provider offers; where it is not installed, those of the machine that it would drive."""
+        from delegraph_providers.engine import devices_told
+
+        return devices_told(QNN)
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> Handle:
         """Give the blob's binary to the provider.
@@ -61,11 +69,11 @@ class QnnBackend(BackendInterface):
         """
         from delegraph_providers.engine import ProviderFailed, session, version_of
 
-        blob = unpack(processed)
-        options = QnnOptions.of_compile_specs(compile_specs).updated({**self._options, **context.runtime_specs})
+        blob = unpack(processed, QNN)
+        options = QnnOptions.of_file(compile_specs).updated({**self._options, **context.runtime_specs})
         entries = {"session.disable_cpu_ep_fallback": "1"}
         try:
-            made = session(QNN, context_model(blob, QNN.registration), options.of_provider(), entries)
+            made = session(QNN, context_model(blob, QNN.ep_name), options.of_provider(), entries)
         except ProviderFailed as error:
             raise DelegateInvalidCompatibility(
                 f"{version_of(QNN)} refuses a binary that {blob.provider:.80} compiled for soc_model"

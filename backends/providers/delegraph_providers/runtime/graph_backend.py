@@ -1,0 +1,294 @@
+"""Blob of a provider that compiles at load -> a session of its graph on the device -> outputs in planned memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from delegraph.errors import DelegateInvalidCompatibility
+from delegraph.interfaces import (
+    Argument,
+    Availability,
+    BackendDevice,
+    BackendExecutionContext,
+    BackendInitContext,
+    BackendInterface,
+    Buffer,
+    CompileSpec,
+    OptionValue,
+    SharedEngines,
+    UnusableValue,
+    missing_place,
+)
+from delegraph_providers.blob import BLOB_VERSION
+from delegraph_providers.graph_blob import GraphBlob, unpack_graph
+from delegraph_providers.options import GraphOptions, graph_options
+from delegraph_providers.providers import (
+    MIGRAPHX,
+    MLX,
+    OPENVINO_EP,
+    PROVIDER,
+    TENSORRT_RTX,
+    WEBGPU,
+    WINDOWSML,
+    Provider,
+)
+
+if TYPE_CHECKING:
+    from delegraph_cpu.runtime.opened import Opened
+
+__all__ = [
+    "AnyBackend",
+    "GraphBackend",
+    "MiGraphXBackend",
+    "MlxBackend",
+    "OpenVinoBackend",
+    "TensorRtRtxBackend",
+    "WebGpuBackend",
+    "WindowsMlBackend",
+]
+
+_IN_USE: Final[SharedEngines[Any]] = SharedEngines()
+
+
+@dataclass(frozen=True, slots=True)
+class _Handle:
+    """A delegate: what `delegraph_cpu.runtime.calls` runs, and where its states are."""
+
+    ort: Any
+    states_on_device: bool
+
+
+class GraphBackend(BackendInterface):
+    """Runs blobs of `delegraph_providers.aot` on the device of a provider: the base of a class for each."""
+
+    provider: ClassVar[Provider]
+    blob_version = BLOB_VERSION
+
+    def __init__(self) -> None:
+        self._options: dict[str, OptionValue] = {}
+        self._on_device: WeakValueDictionary[int, Any] = WeakValueDictionary()
+
+    def is_available(self) -> Availability:
+        """Whether the provider is installed and has a device here."""
+        from delegraph_providers.engine import availability
+
+        if self.provider == PROVIDER and "package" not in self._options:
+            return Availability(True)  # `init` asks for the package
+        return availability(self._defaults().chosen_provider)
+
+    def devices(self) -> Sequence[BackendDevice]:
+        """Those that the provider offers; where it is not installed, those of the machine that it would drive."""
+        from delegraph_providers.engine import devices_told
+
+        if self.provider == PROVIDER and "package" not in self._options:
+            return []  # a package that nobody has named
+        return devices_told(self._defaults().chosen_provider)
+
+    def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> _Handle:
+        """Give the blob's graph to the provider. Its weights stay where they are until the device has copied them.
+
+        Raises `DelegateInvalidCompatibility` for a blob that is damaged or that the provider does not take whole,
+        `NotSupported` without a provider or its device, or if that has no float16 and the delegate is in it, and
+        `InvalidArgument` for options that do not exist; see `GraphOptions`.
+        """
+        from delegraph_cpu.runtime.calls import OrtHandle, run_options
+        from delegraph_cpu.runtime.opened import Opened
+        from delegraph_cpu.runtime.stored import with_weights
+
+        options = (
+            graph_options(self.provider).of_file(compile_specs).updated({**self._options, **context.runtime_specs})
+        )
+
+        def make() -> Opened:
+            blob, weights = with_weights(unpack_graph(processed, self.provider), context.named_data)
+            made = _session(blob, weights, options)
+            return Opened(made, blob, tuple(weights.values()))
+
+        opened = _IN_USE.opened(processed, context.named_data, (self.provider.backend_id, options), make)
+        on_device = options.states == "device"
+        handle = OrtHandle(opened, run_options(), self._states(context, opened, on_device))
+        return _Handle(handle, on_device)
+
+    def fork(self, context: BackendInitContext, handle: _Handle) -> _Handle:
+        """The same session on other states."""
+        from delegraph_cpu.runtime.calls import run_options
+
+        states = self._states(context, handle.ort.opened, handle.states_on_device)
+        return replace(handle, ort=replace(handle.ort, options=run_options(), states=states))
+
+    def execute(self, context: BackendExecutionContext, handle: _Handle, args: Sequence[Argument]) -> None:
+        """Run once, each output into its planned memory. Raises `UnusableValue` for an index outside its tensor, which
+        a device does not look at."""
+        from delegraph_cpu.runtime.calls import prepared
+        from delegraph_providers.engine import ONE_AT_A_TIME
+
+        blob = handle.ort.blob
+        arguments = {info.name: argument for info, argument in zip(blob.inputs, args, strict=False)}
+        for places in blob.places:
+            told = missing_place(places, np.asarray(arguments[places.input])) if places.input in arguments else None
+            if told is not None:
+                raise UnusableValue(told)
+        with ONE_AT_A_TIME:
+            prepared(context, handle.ort, args)()
+
+    def engine_files(
+        self, name: str, processed: Buffer, named_data: Mapping[str, Buffer]
+    ) -> Mapping[str, Sequence[Buffer]]:
+        """The ONNX model, its weights in it or, where it would be too large, beside it."""
+        from delegraph_cpu.runtime.onnx_files import onnx_files
+        from delegraph_cpu.runtime.stored import with_weights
+
+        blob, weights = with_weights(unpack_graph(processed, self.provider), named_data)
+        return onnx_files(name, blob.graph, weights)
+
+    def cancel(self, handle: _Handle, requested: bool) -> None:
+        """onnxruntime stops between two nodes, or parts, that it gives to the provider."""
+        handle.ort.options.terminate = requested
+
+    def num_outputs(self, handle: _Handle) -> int:
+        """The number in the blob's header, which the session confirmed."""
+        return len(handle.ort.blob.outputs)
+
+    def set_option(self, options: Mapping[str, OptionValue]) -> None:
+        """Change the defaults for delegates loaded from now on; see `GraphOptions`."""
+        self._defaults().updated(options)
+        self._options |= options
+
+    def get_option(self, keys: Sequence[str]) -> dict[str, OptionValue]:
+        """The defaults for delegates that are loaded without options of their own."""
+        return self._defaults().chosen(keys)
+
+    def _defaults(self) -> GraphOptions:
+        return graph_options(self.provider)().updated(self._options)
+
+    def _states(self, context: BackendInitContext, opened: Opened, on_device: bool) -> tuple[Any, ...]:
+        """The states, each in memory that the runtime gives; on the device those of one buffer are one value, since the
+        buffer's memory is the same for all delegates that have it."""
+        from delegraph_cpu.runtime.held_state import hold_states
+
+        on_host = hold_states(opened.blob, context.mutable_buffer)
+        if not on_device:
+            return on_host
+        states = []
+        for index, state in enumerate(on_host, len(opened.blob.outputs)):
+            place = state.memory.__array_interface__["data"][0]
+            value = self._on_device.get(place) or self._on_device.setdefault(
+                place, _OnDevice(state.memory, state.value)
+            )
+            device = self.provider.memory
+            states.append(_DeviceState(state.name, state.output, index, device, opened.session, value))
+        return tuple(states)
+
+
+def _session(blob: GraphBlob, weights: Mapping[str, NDArray[Any]], options: GraphOptions) -> Any:
+    """A session that gives the CPU nothing but what the blob says."""
+    from delegraph_providers.engine import ProviderFailed, left_to_the_cpu, require_precision, session, version_of
+
+    provider = options.chosen_provider
+    require_precision(provider, options)
+    entries = {"session.record_ep_graph_assignment_info": "1", "session.load_model_format": "ONNX"}
+    if not blob.on_host:
+        entries["session.disable_cpu_ep_fallback"] = "1"
+    try:
+        made = session(provider, blob.graph, {}, entries, weights=weights, kind=options.device)
+    except ProviderFailed as error:
+        raise DelegateInvalidCompatibility(
+            f"{version_of(provider)} refuses a graph that was lowered with {blob.onnxruntime:.80}: {error}"
+        ) from error
+    left = sorted({op_type for name, op_type in left_to_the_cpu(made) if name not in blob.on_host})
+    if left:
+        raise DelegateInvalidCompatibility(
+            f"{version_of(provider)} leaves {', '.join(left)} to the CPU, of a graph that was lowered with"
+            f" {blob.onnxruntime:.80}; lower the program again where this provider is installed"
+        )
+    return made
+
+
+# ---- states on the device --------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class _OnDevice:
+    """A buffer's value, an `OrtValue`: in the runtime's `memory` before the first run, on the device from then on, in
+    memory of the session that wrote it, which has to outlive it."""
+
+    memory: NDArray[Any]
+    value: Any
+    session: Any = None
+
+    def __del__(self) -> None:
+        self.value = None  # before the session: its memory would be given back to nobody
+
+
+@dataclass(frozen=True, slots=True)
+class _DeviceState:
+    """A buffer of one delegate, as `delegraph_cpu.runtime.held_state.HeldState`: the graph's input `name` and its
+    output `output`, the binding's output `index`. Each run writes a new value, since no shader reads what it writes."""
+
+    name: str
+    output: str
+    index: int
+    device: str
+    session: Any
+    buffer: _OnDevice
+
+    def bind(self, binding: Any) -> None:
+        """Bind the value, and a place on the device for the new one."""
+        binding.bind_ortvalue_input(self.name, self.buffer.value)
+        binding.bind_output(self.output, self.device)
+
+    def take_over(self, binding: Any) -> None:
+        """After a run: the new value becomes the buffer's value, where it is."""
+        value = binding.get_outputs()[self.index]
+        self.buffer.value, self.buffer.session = value, self.session
+
+
+# ---- the rows --------------------------------------------------------------------------------------------------------
+
+
+class WebGpuBackend(GraphBackend):
+    """Any GPU, through WebGPU."""
+
+    provider = WEBGPU
+
+
+class TensorRtRtxBackend(GraphBackend):
+    """NVIDIA's RTX GPUs. Not run yet."""
+
+    provider = TENSORRT_RTX
+
+
+class MlxBackend(GraphBackend):
+    """Apple silicon. Not run yet."""
+
+    provider = MLX
+
+
+class MiGraphXBackend(GraphBackend):
+    """AMD's GPUs. Not run yet."""
+
+    provider = MIGRAPHX
+
+
+class WindowsMlBackend(GraphBackend):
+    """GPUs of Windows, through DirectML. Not run yet."""
+
+    provider = WINDOWSML
+
+
+class OpenVinoBackend(GraphBackend):
+    """Intel's devices. Not run yet; `delegraph-openvino` is."""
+
+    provider = OPENVINO_EP
+
+
+class AnyBackend(GraphBackend):
+    """The device of a provider that has no row: the option `package` names its plug-in."""
+
+    provider = PROVIDER
