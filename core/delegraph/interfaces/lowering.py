@@ -64,6 +64,10 @@ class Partitioner(ABC):
     delegraph_api: ClassVar[tuple[int, int]] = (1, 0)
     """The lowest plug-in API that this partitioner needs."""
 
+    is_suggested: ClassVar[bool] = True
+    """Whether the report of a program that was lowered without backends says how much of it this partitioner would
+    take; not where finding that out takes as long as compiling."""
+
     _spec: Mapping[Any, Any] = MappingProxyType({})
 
     def __init__(self, spec: Mapping[Any, Any] = MappingProxyType({})) -> None:

@@ -123,9 +123,13 @@ class Broken(Partitioner):
         raise OSError("no licence")
 
 
+class Slow(Broken):
+    is_suggested = False
+
+
 def test_without_backends_the_installed_ones_are_asked() -> None:
     result = delegated(Model(), X, by=())
-    installed = registry(npu=Takes("relu", "tanh"), dsp=Takes(), old=Broken())
+    installed = registry(npu=Takes("relu", "tanh"), dsp=Takes(), old=Broken(), slow=Slow())
     made = replace(make_report(result.programs, result), suggestions=tuple(suggestions(result.programs, installed)))
     assert [entry.reasons for entry in made.methods["forward"].leftovers] == [{"": "no partitioner asked"}] * 3
     assert [(s.partitioner, s.nodes, s.problem) for s in made.suggestions] == [

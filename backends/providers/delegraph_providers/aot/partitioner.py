@@ -92,6 +92,8 @@ openvino_partitioner: Final = _partitioner_for(OPENVINO_EP)
 class _AskingPartitioner(CapabilityBasedPartitioner):
     """Proposes partitions, asks the device about each, and proposes again without what it leaves."""
 
+    is_suggested = False
+
     def __init__(self, device: Device, minimum_nodes: int, allow_trivial: bool) -> None:
         self._device = device
         self._declined: dict[Node, str] = {}

@@ -255,12 +255,15 @@ def suggestions(programs: Mapping[str, ExportedProgram], plugins: PluginRegistry
     """The calls that each installed partitioner would take of these edge programs; it is run to find out.
 
     Those of a family, `family:member`, are for users who know what they ask for: nobody runs a dozen of them to see.
+    Nor those that say so themselves (`Partitioner.is_suggested`).
     """
     for name in plugins.names("partitioners"):
         if ":" in name:
             continue
         try:
             partitioner: Partitioner = plugins.create("partitioners", name)
+            if not getattr(partitioner, "is_suggested", True):
+                continue
             taken = {method: _would_take(partitioner, name, method, program) for method, program in programs.items()}
         except DelegraphError as error:
             yield Suggestion(name, problem=str(error).partition("\n")[0])
