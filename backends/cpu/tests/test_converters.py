@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from backends.cpu.tests.harness import Function, Lowered, declined, edge, run
+from backends.cpu.tests.harness import Batches, Function, Lowered, declined, edge
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
@@ -453,12 +453,15 @@ def check(results: list[np.ndarray], expected: Any, tolerance: float) -> None:
         np.testing.assert_allclose(result, wanted, rtol=tolerance, atol=min(tolerance, scale * tolerance))
 
 
+BATCHES = Batches(CASES)
+
+
 @pytest.mark.filterwarnings("ignore:Using padding='same'")  # torch's remark on its own copy
 @pytest.mark.parametrize("name", CASES)
 def test_equals_eager(name: str) -> None:
     function, args = CASES[name]
     half = any(arg.dtype == torch.float16 for arg in args)
-    check(run(function, *args), function(*args), 5e-3 if half else 2e-5)
+    check(BATCHES.run(name), function(*args), 5e-3 if half else 2e-5)
 
 
 # ---- dynamic shapes: lowered once, called with several sizes ------------------------------------------------------
