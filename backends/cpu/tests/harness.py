@@ -54,6 +54,18 @@ def declined(program: ExportedProgram) -> dict[str, str]:
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
+def arguments_of(program: ExportedProgram, name: str) -> set[int]:
+    """The numbers of the arguments that a node is computed from."""
+    todo = [node for node in program.graph.nodes if node.name == name]
+    seen = set(todo)
+    while todo:
+        new = [source for source in todo.pop().all_input_nodes if source not in seen]
+        seen.update(new)
+        todo += new
+    names = {node.name for node in seen}
+    return {number for number, argument in enumerate(program.graph_signature.user_inputs) if argument in names}
+
+
 class Lowered:
     """A whole program as one delegate."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from backends.cpu.tests.harness import Batches, Function, Lowered, declined, edge
+from backends.cpu.tests.harness import Batches, Function, Lowered, arguments_of, declined, edge, run
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
@@ -669,18 +669,6 @@ def of_dtypes(name: str, dtypes: Sequence[torch.dtype]) -> ExportedProgram:
     """The operator on each of these, in one program."""
     function = OF_ANY_DTYPE[name]
     return edge(Function(lambda *args: [function(arg) for arg in args]), tuple(map(example, dtypes)))
-
-
-def arguments_of(program: ExportedProgram, name: str) -> set[int]:
-    """The numbers of the arguments that a node is computed from."""
-    todo = [node for node in program.graph.nodes if node.name == name]
-    seen = set(todo)
-    while todo:
-        new = [source for source in todo.pop().all_input_nodes if source not in seen]
-        seen.update(new)
-        todo += new
-    names = {node.name for node in seen}
-    return {number for number, argument in enumerate(program.graph_signature.user_inputs) if argument in names}
 
 
 @pytest.mark.parametrize("name", OF_ANY_DTYPE)
