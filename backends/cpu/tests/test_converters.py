@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from backends.cpu.tests.harness import Batches, Function, Lowered, arguments_of, declined, edge, run
+from backends.cpu.tests.harness import Batches, Function, Lowered, arguments_of, declined, edge
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
