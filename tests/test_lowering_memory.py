@@ -37,7 +37,7 @@ print(json.dumps([peak(1), peak(2)]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.models)])
 def test_the_peak_is_the_program_itself(dtype: str) -> None:
     """64 or 32 MB of weights; their program, the largest of them widened, and modules that are imported on the way."""
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, dtype]

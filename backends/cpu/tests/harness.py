@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import ml_dtypes
@@ -51,6 +52,18 @@ def declined(program: ExportedProgram) -> dict[str, str]:
     """Node -> reason, for every operator of the program that cannot be converted."""
     reasons = {n.name: TABLE.support(n) for n in program.graph.nodes if n.op == "call_function"}
     return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
+def arguments_of(program: ExportedProgram, name: str) -> set[int]:
+    """The numbers of the arguments that a node is computed from."""
+    todo = [node for node in program.graph.nodes if node.name == name]
+    seen = set(todo)
+    while todo:
+        new = [source for source in todo.pop().all_input_nodes if source not in seen]
+        seen.update(new)
+        todo += new
+    names = {node.name for node in seen}
+    return {number for number, argument in enumerate(program.graph_signature.user_inputs) if argument in names}
 
 
 class Lowered:
@@ -103,3 +116,50 @@ class Function(torch.nn.Module):
 
     def forward(self, *args: torch.Tensor) -> Any:
         return self.function(*args)
+
+
+class Functions(torch.nn.Module):
+    """Functions of so many tensors each as one module, whose results are lists."""
+
+    def __init__(self, functions: Sequence[Callable[..., Any]], counts: Sequence[int]) -> None:
+        super().__init__()
+        self.functions = list(functions)
+        self.counts = counts
+        self.modules_among_them = torch.nn.ModuleList(f for f in functions if isinstance(f, torch.nn.Module))
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        rest = iter(args)
+        return [function(*islice(rest, count)) for function, count in zip(self.functions, self.counts, strict=True)]
+
+
+class Batches:
+    """Functions of tensors, with arguments, by name: lowered several at a time, as an export takes as long for one."""
+
+    def __init__(self, cases: Mapping[str, tuple[Callable[..., Any], Sequence[torch.Tensor]]], size: int = 16) -> None:
+        self.cases, self.size = cases, size
+        self._results: dict[str, list[NDArray[Any]]] = {}
+        self._failed: set[int] = set()
+
+    def run(self, name: str) -> list[NDArray[Any]]:
+        """As `run` of the function: by itself if it could not be lowered with those around it."""
+        batch = list(self.cases).index(name) // self.size
+        if name not in self._results and batch not in self._failed:
+            names = list(self.cases)[batch * self.size : (batch + 1) * self.size]
+            try:
+                self._results |= self._run_together(names)
+            except Exception:  # whose it is shows where each is lowered by itself
+                self._failed.add(batch)
+        if name in self._results:
+            return self._results[name]
+        function, args = self.cases[name]
+        return run(function, *args)
+
+    def _run_together(self, names: Sequence[str]) -> dict[str, list[NDArray[Any]]]:
+        functions, arguments = zip(*(self.cases[name] for name in names), strict=True)
+        together = Functions(functions, [len(args) for args in arguments])
+        flat = [arg.clone() for args in arguments for arg in args]
+        sizes = [len(torch.utils._pytree.tree_leaves(results)) for results in together.eval()(*flat)]
+        program = edge(together, [arg.clone() for args in arguments for arg in args])
+        assert declined(program) == {}
+        results = iter(Lowered(program)(*(arg for args in arguments for arg in args)))
+        return {name: list(islice(results, size)) for name, size in zip(names, sizes, strict=True)}

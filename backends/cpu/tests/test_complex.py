@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from backends.cpu.tests.harness import Function, Lowered, as_array, declined, edge, run
+from backends.cpu.tests.harness import Batches, Function, Lowered, as_array, declined, edge, run
 from torch.export import Dim
 
 import delegraph
@@ -76,10 +76,13 @@ def compare(ours: list[np.ndarray], wanted: Any) -> None:
         np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
 
 
+BATCHES = Batches(CASES)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_equals_eager(name: str) -> None:
     function, args = CASES[name]
-    compare(run(function, *args), function(*args))
+    compare(BATCHES.run(name), function(*args))
 
 
 def test_a_complex_weight_and_a_dynamic_length() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from backends.cpu.tests.harness import Function, Lowered, declined, edge, run
+from backends.cpu.tests.harness import Batches, Function, Lowered, arguments_of, declined, edge
 from torch import nn
 from torch.export import Dim, ExportedProgram
 
@@ -453,12 +453,15 @@ def check(results: list[np.ndarray], expected: Any, tolerance: float) -> None:
         np.testing.assert_allclose(result, wanted, rtol=tolerance, atol=min(tolerance, scale * tolerance))
 
 
+BATCHES = Batches(CASES)
+
+
 @pytest.mark.filterwarnings("ignore:Using padding='same'")  # torch's remark on its own copy
 @pytest.mark.parametrize("name", CASES)
 def test_equals_eager(name: str) -> None:
     function, args = CASES[name]
     half = any(arg.dtype == torch.float16 for arg in args)
-    check(run(function, *args), function(*args), 5e-3 if half else 2e-5)
+    check(BATCHES.run(name), function(*args), 5e-3 if half else 2e-5)
 
 
 # ---- dynamic shapes: lowered once, called with several sizes ------------------------------------------------------
@@ -666,18 +669,6 @@ def of_dtypes(name: str, dtypes: Sequence[torch.dtype]) -> ExportedProgram:
     """The operator on each of these, in one program."""
     function = OF_ANY_DTYPE[name]
     return edge(Function(lambda *args: [function(arg) for arg in args]), tuple(map(example, dtypes)))
-
-
-def arguments_of(program: ExportedProgram, name: str) -> set[int]:
-    """The numbers of the arguments that a node is computed from."""
-    todo = [node for node in program.graph.nodes if node.name == name]
-    seen = set(todo)
-    while todo:
-        new = [source for source in todo.pop().all_input_nodes if source not in seen]
-        seen.update(new)
-        todo += new
-    names = {node.name for node in seen}
-    return {number for number, argument in enumerate(program.graph_signature.user_inputs) if argument in names}
 
 
 @pytest.mark.parametrize("name", OF_ANY_DTYPE)

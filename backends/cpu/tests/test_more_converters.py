@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from backends.cpu.tests.harness import Function, Lowered, as_array, declined, edge, run
+from backends.cpu.tests.harness import Batches, Function, Lowered, as_array, declined, edge, run
 from torch.export import Dim
 
 import delegraph
@@ -279,11 +279,14 @@ def compare(ours: list[np.ndarray], wanted: Any) -> None:
             np.testing.assert_array_equal(result, expected)
 
 
+BATCHES = Batches(CASES)
+
+
 @pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter with Tensor src is deprecated")
 @pytest.mark.parametrize("name", CASES)
 def test_equals_eager(name: str) -> None:
     function, args = CASES[name]
-    compare(run(function, *args), function(*args))
+    compare(BATCHES.run(name), function(*args))
 
 
 CLOSELY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
