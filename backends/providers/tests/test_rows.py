@@ -13,10 +13,13 @@ from backends.providers.tests.models import Cache, KeywordNet, LittleLlama, mode
 from torch import nn
 
 import delegraph
-from delegraph.errors import BackendMissing, InvalidArgument
+from delegraph.aot import to_edge
+from delegraph.errors import BackendMissing, InvalidArgument, PreprocessError
 from delegraph.interfaces import BackendInitContext
 from delegraph.plugins import PluginWarning, default_registry
 from delegraph_providers import engine
+from delegraph_providers.aot import lowering
+from delegraph_providers.aot.assigning import Assigned
 from delegraph_providers.options import graph_options
 from delegraph_providers.providers import PROVIDER, PROVIDERS, QNN, TENSORRT_RTX, WEBGPU, Provider
 from delegraph_providers.runtime.graph_backend import AnyBackend, TensorRtRtxBackend
@@ -167,3 +170,17 @@ def test_a_library_that_does_not_load(plugged: list[_Device], monkeypatch: pytes
     assert "does not load onnxruntime_ep_nv_tensorrt_rtx: libcuda.so.1 is missing" in (
         TensorRtRtxBackend().is_available().reason
     )
+
+
+def test_a_partition_that_the_provider_refuses_or_leaves_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = to_edge(torch.export.export(nn.ReLU(), (torch.randn(2),))).exported_program()
+
+    def refuses(*_: object) -> tuple[Assigned, bool]:
+        raise engine.ProviderFailed("no memory")
+
+    monkeypatch.setattr(lowering, "answer_of", refuses)
+    with pytest.raises(PreprocessError, match="tensorrt_rtx refuses the partition: no memory"):
+        lowering.TensorRtRtxLowering.preprocess(program, [])
+    monkeypatch.setattr(lowering, "answer_of", lambda *_: (Assigned({"y": "Relu"}, ()), False))
+    with pytest.raises(PreprocessError, match="tensorrt_rtx does not take the partition whole: Relu are left"):
+        lowering.TensorRtRtxLowering.preprocess(program, [])

@@ -32,6 +32,7 @@ _COMMANDS: Final = (
     "codegen",
     "cache",
     "plugins",
+    "doctor",
     "new",
 )
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from delegraph.plugins.check import CheckResult
     from delegraph.program.schema import Program
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_doctor", "add_parser", "run"]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -50,16 +50,27 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="…",
         help="prove it with the installed conformance kit, which the words behind are for: try `--run --help`",
     )
+    _for_all(check, listing, show, check)
+    add_doctor(commands)
+
+
+def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `doctor`, which stands among all commands as well: who looks for it may not know what a plug-in is."""
     doctor = commands.add_parser("doctor", help="find out what is wrong, here or with a program here")
     doctor.add_argument("program", nargs="?", help="a .pte: also tell what it needs that is not here")
     doctor.add_argument(
         "--devices", action="store_true", help="instead, what devices are here, who drives them, and what to install"
     )
-    for command in (check, doctor):
-        command.add_argument(
-            "--timeout", type=numbers.seconds, default=60.0, help="seconds that a plug-in may take to load"
-        )
-    for command in (listing, show, check, doctor):
+    doctor.set_defaults(plugins_command="doctor")
+    _for_all(doctor, doctor)
+
+
+def _for_all(loading: argparse.ArgumentParser, *commands: argparse.ArgumentParser) -> None:
+    """The options of every command, and of the one that loads plug-ins."""
+    loading.add_argument(
+        "--timeout", type=numbers.seconds, default=60.0, help="seconds that a plug-in may take to load"
+    )
+    for command in commands:
         command.add_argument("--json", action="store_true", help="print JSON")
         command.set_defaults(run=run)
 

@@ -348,7 +348,7 @@ class BackendInterface(ABC):
 
     def devices(self) -> Sequence[BackendDevice]:
         """The devices of this machine that it drives, the preferred one first, and those that it would drive if
-        something were installed. For `delegraph plugins doctor --devices`; may take seconds (since API 1.1)."""
+        something were installed. For `delegraph doctor --devices`; may take seconds (since API 1.1)."""
         return ()
 
     def destroy(self, handle: Handle) -> None:

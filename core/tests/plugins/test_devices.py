@@ -1,4 +1,4 @@
-"""`delegraph plugins doctor --devices`: the devices of this machine, who drives each, and what to install."""
+"""`delegraph doctor --devices`: the devices of this machine, who drives each, and what to install."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from core.tests.plugins.command_line import run
 from core.tests.plugins.conftest import BACKEND, Install
 
+from delegraph.cli import main
 from delegraph.plugins.devices import DeviceRow, device_rows
 
 DEVICES = (
@@ -85,3 +86,9 @@ def test_without_a_backend(
 def test_a_program_and_devices_are_two_questions(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("doctor", "m.pte", "--devices") == 2
     assert "say either a program or --devices" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("acme")
+def test_it_stands_among_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--devices", "--json"]) == 0
+    assert [row["backend"] for row in json.loads(capsys.readouterr().out)] == ["Acme", "Acme", "Gone", "Wrong"]

@@ -68,20 +68,22 @@ def assigned(provider: Provider, graph: Graph, options: GraphOptions) -> Assigne
     require_precision(provider, options)
     weights: dict[str, NDArray[Any]] = {name: np.ascontiguousarray(t.numpy()) for name, t in graph.weights.items()}
     made = session(provider, graph.content, {}, ASSIGNMENT, weights=weights, kind=options.device)
-    named = {node.name: node for node in onnx.load_from_string(graph.content).graph.node}
+    model = onnx.load_from_string(graph.content)
+    named = {node.name: node for node in model.graph.node}
     left = dict(left_to_the_cpu(made))
     for name, op_type in left.items():
         if name not in named:
             raise ProviderFailed(f"it makes {op_type} {name} of the graph, and leaves that to the CPU")
-    return _answer(graph.content, {name: named[name] for name in left})
+    return _answer({name: named[name] for name in left}, _types(model) if left else {})
 
 
 def assigned_by_table(graph: Graph, taken: Taken) -> Assigned:
     """The answer of a row's table: a node is taken if its operator is, of the dtypes that it reads and gives."""
     model = onnx.load_from_string(graph.content)
-    elements = _elements(model)
+    types = _types(model)
+    elements = {name: kind.elem_type for name, kind in types.items()}
     left = {node.name: node for node in model.graph.node if not _is_taken(node, elements, taken)}
-    return _answer(graph.content, left)
+    return _answer(left, types)
 
 
 def _is_taken(node: onnx.NodeProto, elements: Mapping[str, int], taken: Taken) -> bool:
@@ -91,16 +93,11 @@ def _is_taken(node: onnx.NodeProto, elements: Mapping[str, int], taken: Taken) -
     return not node.domain and all(taken.has(node.op_type, elements.get(name, 0)) for name in tensors)
 
 
-def _answer(content: bytes, left: Mapping[str, onnx.NodeProto]) -> Assigned:
-    on_host = _on_host(content, left) if left else ()
+def _answer(left: Mapping[str, onnx.NodeProto], types: Mapping[str, Any]) -> Assigned:
+    """Of the nodes that are left, those that compute few integers of 64 bits, compare, or cast them are the CPU's."""
+    on_host = tuple(name for name, node in left.items() if _is_of_places(node, types))
     others = {name: node for name, node in left.items() if name not in on_host}
     return Assigned({value: node.op_type for node in others.values() for value in node.output}, on_host)
-
-
-def _on_host(content: bytes, left: Mapping[str, onnx.NodeProto]) -> tuple[str, ...]:
-    """Those nodes that compute few integers of 64 bits, compare, or cast them."""
-    types = _types(onnx.load_from_string(content))
-    return tuple(name for name, node in left.items() if _is_of_places(node, types))
 
 
 def _is_of_places(node: onnx.NodeProto, types: Mapping[str, Any]) -> bool:
@@ -115,10 +112,6 @@ def _is_few(kind: Any) -> bool:
         return False
     sizes = [dim.dim_value for dim in kind.shape.dim]  # 0 for a dynamic one
     return len(sizes) <= 1 or 0 < prod(sizes) <= MOST_PLACES
-
-
-def _elements(model: onnx.ModelProto) -> dict[str, int]:
-    return {name: kind.elem_type for name, kind in _types(model).items()}
 
 
 def _types(model: onnx.ModelProto) -> dict[str, Any]:

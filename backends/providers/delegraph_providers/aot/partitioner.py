@@ -124,6 +124,6 @@ class _AskingPartitioner(CapabilityBasedPartitioner):
                 left |= answer
                 if not answer:
                     whole.add(tuple(nodes))
-            if not left:
-                return super().partition(exported_program)
             self._declined |= left
+            if not left or not self._device.is_asked:  # what a table takes of a graph, it takes of each part
+                return super().partition(exported_program)
