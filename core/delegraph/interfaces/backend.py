@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from delegraph.interfaces.description import DelegateDescription
     from delegraph.interfaces.device import DeviceAllocator, DeviceTensor
     from delegraph.interfaces.submission import Event
     from delegraph.program.devices import Device
@@ -329,6 +330,16 @@ class BackendInterface(ABC):
         a blob that cannot be read, which may be a stranger's. Empty: the engine has no format of graphs.
         """
         return {}
+
+    def describe(
+        self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
+    ) -> DelegateDescription | None:
+        """What is in the blob: nodes, weights, device, options. Tools tell sizes, times and origins by it.
+
+        As for `engine_files`, nothing is run and `init` is not called, so no device is needed; raises a `RuntimeFault`
+        for a blob that cannot be read. None: the backend does not tell, and a delegate is one piece to every tool.
+        """
+        return None
 
     def destroy(self, handle: Handle) -> None:
         """Release the resources that `init` acquired. Called once, when the method goes."""

@@ -226,6 +226,7 @@ def test_hooks_and_attributes_are_read_off_the_interfaces() -> None:
             "num_outputs",
             "cancel",
             "engine_files",
+            "describe",
             "destroy",
             "set_option",
             "get_option",

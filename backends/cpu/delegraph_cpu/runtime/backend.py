@@ -22,6 +22,7 @@ from delegraph.interfaces import (
     Buffer,
     CallQueue,
     CompileSpec,
+    DelegateDescription,
     Event,
     OptionValue,
     is_used_in_place,
@@ -167,6 +168,14 @@ class CpuBackend(BackendInterface):
         """The ONNX model, its weights in it or, where it would be too large, beside it."""
         blob, weights = _opened(processed, named_data)
         return onnx_files(name, blob.graph, weights)
+
+    def describe(
+        self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
+    ) -> DelegateDescription:
+        """The nodes of the ONNX graph, and its weights; onnxruntime is not needed for it."""
+        from delegraph_cpu.runtime.describing import described
+
+        return described(processed)
 
     def cancel(self, handle: CpuHandle, requested: bool) -> None:
         """onnxruntime stops between two of its nodes, in the bodies of loops as well, not within a node."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from delegraph.interfaces import (
     Buffer,
     CallQueue,
     CompileSpec,
+    DelegateDescription,
     Event,
     EventTracer,
 )
@@ -96,6 +97,15 @@ class DspBackend(BackendInterface):
     def cancel(self, handle: DspHandle, requested: bool) -> None:
         """Stop between two commands."""
         handle.machine.stopped = requested
+
+    def describe(
+        self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
+    ) -> DelegateDescription:
+        """The operators, their kernels, and the constants that each reads, as the transfers read them."""
+        from delegraph_dsp.runtime.describing import described
+
+        program = unpack(memoryview(processed), named_data)
+        return described(program, validate(program), memoryview(processed).nbytes)
 
     def num_outputs(self, handle: DspHandle) -> int:
         """The number in the program."""

@@ -21,6 +21,7 @@ from delegraph.interfaces import (
     CallQueue,
     Compatibility,
     CompileSpec,
+    DelegateDescription,
     Event,
     Verdict,
     shared_data,
@@ -110,6 +111,15 @@ class NpuBackend(BackendInterface):
     def cancel(self, handle: NpuHandle, requested: bool) -> None:
         """The machine stops between two commands."""
         handle.cancelled = requested
+
+    def describe(
+        self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
+    ) -> DelegateDescription:
+        """The operators, and the constants that each reads, in the machine's own form."""
+        from delegraph_npu.runtime.describing import described
+
+        blob = unpack(processed)
+        return described(read_program(blob, _weights(blob, named_data)))
 
     def num_outputs(self, handle: NpuHandle) -> int:
         """The number in the blob."""

@@ -17,6 +17,7 @@ from delegraph.interfaces import (
     BackendInterface,
     Buffer,
     CompileSpec,
+    DelegateDescription,
     OptionValue,
     split_arguments,
 )
@@ -90,6 +91,14 @@ class QnnBackend(BackendInterface):
         for result, out in zip(results, outputs, strict=True):
             assert isinstance(out, np.ndarray)
             np.copyto(context.resize(out, result.shape), result)
+
+    def describe(
+        self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
+    ) -> DelegateDescription:
+        """The one binary that a blob is, its arguments and the device for which it was compiled."""
+        from delegraph_providers.runtime.describing import described
+
+        return described(processed, compile_specs)
 
     def num_outputs(self, handle: Handle) -> int:
         """The number in the blob's header, which the provider confirmed."""

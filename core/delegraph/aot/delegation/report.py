@@ -17,7 +17,7 @@ from delegraph.aot.delegation.partition import clear_tags, partition_program
 from delegraph.aot.graph.bodies import graph_modules
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.provenance import source_call, source_of
-from delegraph.aot.graph.source_location import user_location
+from delegraph.aot.graph.source_location import module_path, user_location
 from delegraph.errors import DelegraphError
 from delegraph.interfaces.lowering import Partitioner
 from delegraph.plugins.registry import PluginRegistry
@@ -224,7 +224,7 @@ def _leftover_entry(node: Node, path: str, seen: Mapping[str, Mapping[str, Seque
     call, operator = source_call(source_of(node)), operator_name(node)
     reasons = {who: _reason(node.name, operator, by_call.get(call, ())) for who, by_call in seen.items()}
     return LeftoverEntry(
-        node.name, operator, user_location(node), _module_path(node), reasons or {"": NOBODY_ASKED}, path
+        node.name, operator, user_location(node), module_path(node), reasons or {"": NOBODY_ASKED}, path
     )
 
 
@@ -248,15 +248,6 @@ def _asked(seen: Mapping[str, Mapping[str, Sequence[Seen]]]) -> dict[str, dict[s
         for call, answers in by_call.items():
             asked.setdefault(call, {})[who] = tuple(answers)
     return asked
-
-
-def _module_path(node: Node) -> str:
-    """The innermost user module that the node came from, `encoder.layers.0`; "" for what torch's own hooks added."""
-    stack = node.meta.get("nn_module_stack") or {}
-    paths = [str(path) for path, *_ in stack.values()]
-    path = paths[-1].removeprefix("L['self'].") if paths else ""
-    is_user_module = all(part.isidentifier() or part.isdecimal() for part in path.split("."))
-    return path if is_user_module and not path.startswith("_empty_nn_module_stack") else ""
 
 
 def suggestions(programs: Mapping[str, ExportedProgram], plugins: PluginRegistry) -> Iterator[Suggestion]:
