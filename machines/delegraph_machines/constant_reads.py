@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from delegraph.interfaces import DelegateWeight
+from delegraph.interfaces import Buffer, DelegateWeight
 from delegraph_machines.hazards import Range
 
 __all__ = ["ConstantReads", "read_by"]
@@ -28,19 +28,23 @@ class ConstantReads:
             if read.begin < read.end:
                 self._reads.setdefault(read, set()).add(operator)
 
-    def weights(self, keys: Mapping[str, str]) -> list[tuple[DelegateWeight, tuple[int, ...]]]:
-        """Each with the operators that read it. A memory in `keys` lies in the program's named data, under its key."""
-        nbytes: dict[tuple[str, tuple[int, ...]], int] = {}
+    def weights(
+        self, contents: Mapping[str, Buffer], keys: Mapping[str, str]
+    ) -> list[tuple[DelegateWeight, tuple[int, ...]]]:
+        """Each with the operators that read it; `contents` are those of the memories. A memory in `keys` lies in the
+        program's named data, under its key."""
+        pieces: dict[tuple[str, tuple[int, ...]], list[memoryview]] = {}
         for read, readers in self._merged():
-            place = read.memory, tuple(sorted(readers))
-            nbytes[place] = nbytes.get(place, 0) + read.end - read.begin
+            content = memoryview(contents[read.memory])[read.begin : read.end]
+            pieces.setdefault((read.memory, tuple(sorted(readers))), []).append(content)
         return [
-            (DelegateWeight(self._name(memory, readers), "blob", (size,), size, keys.get(memory)), readers)
-            for (memory, readers), size in nbytes.items()
+            (self._weight(memory, readers, b"".join(content), keys.get(memory)), readers)
+            for (memory, readers), content in pieces.items()
         ]
 
-    def _name(self, memory: str, readers: Iterable[int]) -> str:
-        return f"{'+'.join(self._operators[reader] for reader in readers)}.{memory.lower()}"
+    def _weight(self, memory: str, readers: Iterable[int], content: bytes, key: str | None) -> DelegateWeight:
+        name = f"{'+'.join(self._operators[reader] for reader in readers)}.{memory.lower()}"
+        return DelegateWeight(name, "blob", (len(content),), len(content), key, data=content)
 
     def _merged(self) -> list[tuple[Range, set[int]]]:
         """The reads with those that overlap made one, by memory and place."""

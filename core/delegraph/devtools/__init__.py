@@ -1,6 +1,7 @@
 """Looking at programs and runs, without torch. The public names, each imported when it is first used.
 
 summary.py         Program -> what is in it: inputs, outputs, operators, delegates, memory, sizes
+program_model/     Program -> its steps and weights as rows, through delegates, with modules and lines
 profile.py         EventTracer -> where the time went
 bundled_program/   a program with inputs to try it on and expected outputs, in one `.bpte`
 selective_build/   programs -> a wheel or zipapp with what they need and nothing else
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
         verify_bundled_program,
         verify_case,
     )
+    from delegraph.devtools.program_model.reading import load_model
+    from delegraph.devtools.program_model.rows import DelegateRow, MethodModel, NodeRow, Origin, ProgramModel, WeightRow
     from delegraph.devtools.worker import WorkerDied, WorkerHangs, WorkerProcess, serve
 
 __all__ = [
@@ -35,13 +38,20 @@ __all__ = [
     "BundledSuite",
     "BundledTensor",
     "CaseResult",
+    "DelegateRow",
+    "MethodModel",
     "MethodTestCase",
     "MethodTestSuite",
+    "NodeRow",
+    "Origin",
     "OutputComparison",
+    "ProgramModel",
+    "WeightRow",
     "WorkerDied",
     "WorkerHangs",
     "WorkerProcess",
     "load_bundled_program",
+    "load_model",
     "serialize_bundled_program",
     "serve",
     "verify_bundled_program",
@@ -64,6 +74,15 @@ __getattr__, __dir__ = lazy_names(
             "OutputComparison",
             "verify_bundled_program",
             "verify_case",
+        ),
+        "delegraph.devtools.program_model.reading": ("load_model",),
+        "delegraph.devtools.program_model.rows": (
+            "DelegateRow",
+            "MethodModel",
+            "NodeRow",
+            "Origin",
+            "ProgramModel",
+            "WeightRow",
         ),
         "delegraph.devtools.worker": ("WorkerDied", "WorkerHangs", "WorkerProcess", "serve"),
     },

@@ -334,7 +334,7 @@ class BackendInterface(ABC):
     def describe(
         self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
     ) -> DelegateDescription | None:
-        """What is in the blob: nodes, weights, device, options. Tools tell sizes, times and origins by it.
+        """The content of a blob: nodes, weights, device, options. Tools tell sizes, times and origins by it.
 
         As for `engine_files`, nothing is run and `init` is not called, so no device is needed; raises a `RuntimeFault`
         for a blob that cannot be read. None: the backend does not tell, and a delegate is one piece to every tool.

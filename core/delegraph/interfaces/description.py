@@ -1,4 +1,4 @@
-"""What is in a blob, as its backend tells it (`BackendInterface.describe`): nodes, weights, device. No torch.
+"""The content of a blob, as its backend tells it (`BackendInterface.describe`): nodes, weights, device. No torch.
 
 A step of a delegate has one id wherever it is spoken of: in `PreprocessResult.debug_handle_map`, from which
 lowering keeps what it comes from, in a tracer's events as `delegate_debug_id`, and here. So tools find the module and
@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from delegraph.program.schema import Buffer
 
 __all__ = ["DelegateDescription", "DelegateNode", "DelegateWeight", "DescribedTensor"]
 
@@ -50,7 +52,8 @@ class DelegateWeight:
 
     `dtype` and `shape` are those of the stored tensor, `"uint4"`, `(64, 128)`; `"blob"` and the number of bytes where
     it is in a form of the device's own. `names` are the qualified names of the user's weights that it is made of, if
-    the blob tells: where it does not, tools take those that the nodes which read it come from.
+    the blob tells: where it does not, tools take those that the nodes which read it come from. `data` are its bytes, a
+    view where they lie; without them nobody can say what is stored twice, or what another file has changed.
     """
 
     name: str
@@ -59,11 +62,12 @@ class DelegateWeight:
     nbytes: int
     key: str | None = None
     names: tuple[str, ...] = ()
+    data: Buffer | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class DelegateDescription:
-    """What is in a blob. `nodes` are in the order in which they run.
+    """The content of a blob. `nodes` are in the order in which they run.
 
     `device` is what it was compiled for, "" for whichever there is; `options` are what it was compiled with, as text;
     `parts` are the bytes of the blob besides its weights, by what they are: `{"graph": 3190}`. What is left of the blob
@@ -79,7 +83,7 @@ class DelegateDescription:
     parts: Mapping[str, int] = field(default_factory=dict)
 
     def faults(self, blob_nbytes: int, named_nbytes: Mapping[str, int]) -> list[str]:
-        """What of it cannot be true of a blob of so many bytes, in a program with named data of these sizes."""
+        """Reasons why it cannot be of a blob of so many bytes, in a program with named data of these sizes."""
         nodes = Counter(node.name for node in self.nodes)
         weights = Counter(weight.name for weight in self.weights)
         faults = [f"it has several nodes {name!r}" for name, times in nodes.items() if times > 1]
@@ -88,6 +92,8 @@ class DelegateDescription:
         if own > blob_nbytes:
             faults.append(f"its weights and parts have {own} bytes, and the blob {blob_nbytes}")
         for weight in self.weights:
+            if weight.data is not None and memoryview(weight.data).nbytes != weight.nbytes:
+                faults.append(f"its weight {weight.name!r} has {weight.nbytes} bytes, and other data")
             if weight.key is not None and weight.nbytes > named_nbytes.get(weight.key, -1):
                 there = f"has {named_nbytes[weight.key]}" if weight.key in named_nbytes else "is not there"
                 faults.append(

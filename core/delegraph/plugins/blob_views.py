@@ -46,8 +46,9 @@ def describe(
     named_data: Mapping[str, Buffer],
     plugins: PluginRegistry,
 ) -> DelegateDescription | None:
-    """What is in the blob; None if the backend does not tell (`BackendInterface.describe`). `name` is the delegate's in
-    messages. Raises as `engine_files`, and `Internal` also for a description that cannot be of this blob."""
+    """The content of the blob; None if the backend does not tell (`BackendInterface.describe`). `name` is the
+    delegate's in messages. Raises as `engine_files`, and `Internal` also for a description that cannot be of this blob.
+    """
     backend: BackendInterface = plugins.load("delegraph.backends", backend_id)
     where = f"{name} ({printable(backend_id)})"
     with _asking(where, "while it describes its blob"):

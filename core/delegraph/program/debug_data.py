@@ -43,14 +43,14 @@ MOST_NBYTES: Final = 2**28
 """Of the JSON: a million nodes have a tenth of it. A stranger's file could unpack to any size."""
 
 StepId: TypeAlias = int | str
-"""What a backend calls a step of a delegate, in `PreprocessResult.debug_handle_map` and in events."""
+"""A backend's id of a step of a delegate, in `PreprocessResult.debug_handle_map` and in events."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """What the nodes of the edge program with one debug handle are: their operators, the innermost module of the model,
+    """The nodes of the edge program with one debug handle: their operators, the innermost module of the model,
     `"blocks.0.conv"`, the user's line, `"net.py:12, in forward"`, and the weights that they read, by qualified names;
     `results` are what the last of them gives, as text: `"float32 [batch, 16]"`. Unknown texts are ""."""
 

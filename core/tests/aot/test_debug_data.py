@@ -1,4 +1,4 @@
-"""What a program carries of its origin: operators, modules, lines and weights' names, but no folder of this machine."""
+"""A program carries its origin: operators, modules, lines and weights' names, but no folder of this machine."""
 
 from __future__ import annotations
 

@@ -27,7 +27,6 @@ from delegraph.interfaces import (
     OptionValue,
     is_used_in_place,
     shape_in_run,
-    shared_data,
     sizes_in_run,
     split_arguments,
 )
@@ -175,7 +174,7 @@ class CpuBackend(BackendInterface):
         """The nodes of the ONNX graph, and its weights; onnxruntime is not needed for it."""
         from delegraph_cpu.runtime.describing import described
 
-        return described(processed)
+        return described(processed, named_data)
 
     def cancel(self, handle: CpuHandle, requested: bool) -> None:
         """onnxruntime stops between two of its nodes, in the bodies of loops as well, not within a node."""
@@ -214,11 +213,7 @@ def _opened(processed: Buffer, named_data: Mapping[str, Buffer]) -> tuple[Blob, 
 
 def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDArray[Any]:
     """A weight's content, where it lies."""
-    if weight.key is None:
-        data = memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
-    else:
-        data = memoryview(shared_data(BACKEND_ID, named_data, weight.key, weight.nbytes))
-    return np.require(array_in(data, weight.dtype, weight.shape), requirements="A")
+    return np.require(array_in(blob.bytes_of(weight, named_data), weight.dtype, weight.shape), requirements="A")
 
 
 # ---- running ------------------------------------------------------------------------------------------------------

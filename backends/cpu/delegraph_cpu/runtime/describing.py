@@ -12,15 +12,15 @@ from delegraph_cpu.graphs.messages import Message
 __all__ = ["described"]
 
 
-def described(processed: Buffer) -> DelegateDescription:
-    """What is in a blob. Raises `DelegateInvalidCompatibility` for one that is damaged."""
+def described(processed: Buffer, named_data: Mapping[str, Buffer]) -> DelegateDescription:
+    """The content of a blob. Raises `DelegateInvalidCompatibility` for one that is damaged."""
     blob = unpack(processed)
     graph = checked_graph(blob.graph, operator_of)["graph"]
     inline = [_inline(tensor) for tensor in graph.get("initializer", ()) if "external_data" not in tensor]
     rest = memoryview(blob.graph).nbytes - sum(weight.nbytes for weight in inline)
     return DelegateDescription(
         nodes=tuple(_nodes(graph, {weight.name: weight.sources for weight in blob.unpacked})),
-        weights=(*_stored(blob), *inline),
+        weights=(*_stored(blob, named_data), *inline),
         inputs=tuple(map(_argument, blob.inputs)),
         outputs=tuple(map(_argument, blob.outputs)),
         options={"onnxruntime": blob.onnxruntime},
@@ -32,18 +32,21 @@ def _argument(info: BlobTensor) -> DescribedTensor:
     return DescribedTensor(info.name, info.dtype, info.shape)
 
 
-def _stored(blob: Blob) -> Iterator[DelegateWeight]:
+def _stored(blob: Blob, named_data: Mapping[str, Buffer]) -> Iterator[DelegateWeight]:
     """The weights beside the graph, and the values with which states begin, unless these are zeros."""
     for weight in blob.weights:
-        yield DelegateWeight(weight.name, weight.dtype, weight.shape, weight.nbytes, weight.key)
+        data = blob.bytes_of(weight, named_data)
+        yield DelegateWeight(weight.name, weight.dtype, weight.shape, weight.nbytes, weight.key, data=data)
     for state in blob.states:
         if state.initial is not None:
-            yield DelegateWeight(state.name, state.dtype, state.shape, state.nbytes, names=(state.buffer,))
+            data = memoryview(blob.data)[state.initial : state.initial + state.nbytes]
+            yield DelegateWeight(state.name, state.dtype, state.shape, state.nbytes, names=(state.buffer,), data=data)
 
 
 def _inline(tensor: Message) -> DelegateWeight:
     data: bytes = tensor.get("raw_data", b"")
-    return DelegateWeight(tensor["name"], ELEMENT_TYPES[tensor["data_type"]], tuple(tensor.get("dims", ())), len(data))
+    dtype, shape = ELEMENT_TYPES[tensor["data_type"]], tuple(tensor.get("dims", ()))
+    return DelegateWeight(tensor["name"], dtype, shape, len(data), data=data)
 
 
 def _nodes(graph: Message, unpacked: Mapping[str, Sequence[str]]) -> Iterator[DelegateNode]:

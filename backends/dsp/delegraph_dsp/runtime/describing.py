@@ -26,7 +26,7 @@ def described(program: Program, device: Device, blob_nbytes: int) -> DelegateDes
         elif isinstance(command, Launch):
             kernels.setdefault(command.operator, {})[command.kernel] = None
     key = program.constants_key
-    weights = reads.weights({"CONSTANTS": key} if key else {})
+    weights = reads.weights({"CONSTANTS": program.constants}, {"CONSTANTS": key} if key else {})
     return DelegateDescription(
         nodes=tuple(
             DelegateNode(

@@ -28,7 +28,7 @@ def described(program: Program) -> DelegateDescription:
             kinds.setdefault(command.operator, type(command).__name__)
         reads.add(command.operator, (place for place in read if place.memory in _CONSTANT))
     keys = {Region.WEIGHTS.name: blob.weights.key} if isinstance(blob.weights, NamedWeights) else {}
-    weights = reads.weights(keys)
+    weights = reads.weights({region.name: data.data for region, data in program.constants.items()}, keys)
     return DelegateDescription(
         nodes=tuple(
             DelegateNode(name, kinds.get(number, "DmaStart"), read_by(number, weights), debug_id=name)

@@ -170,7 +170,7 @@ class OpenVinoBackend(BackendInterface):
         from delegraph_openvino.runtime.describing import described
 
         blob = unpack(processed)
-        return described(blob, read_ir(blob.xml, len(blob.bin)))
+        return described(blob, read_ir(blob.xml, len(blob.bin)), named_data)
 
     def cancel(self, handle: Handle, requested: bool) -> None:
         """OpenVINO stops between two of its nodes; a run that has not begun is not stopped."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 from xml.etree import ElementTree
 
-from delegraph.interfaces import DelegateDescription, DelegateNode, DelegateWeight, DescribedTensor
-from delegraph_openvino.blob import ELEMENT_TYPES, INPUT, WEIGHT, Blob, TensorInfo
+from delegraph.interfaces import Buffer, DelegateDescription, DelegateNode, DelegateWeight, DescribedTensor
+from delegraph_openvino.blob import ELEMENT_TYPES, INPUT, WEIGHT, Blob, TensorInfo, weight_data
 
 __all__ = ["described"]
 
@@ -18,12 +18,19 @@ _DTYPES: Final = {name.upper(): dtype for dtype, name in ELEMENT_TYPES.items()} 
 _NO_NODES: Final = ("Parameter", "Const", "Result")
 
 
-def described(blob: Blob, net: ElementTree.Element) -> DelegateDescription:
-    """What is in a blob, of which `net` is the tree of the xml."""
-    inline = {weight.name: weight for weight in _inline(net)}
+def described(blob: Blob, net: ElementTree.Element, named_data: Mapping[str, Buffer]) -> DelegateDescription:
+    """The content of a blob, of which `net` is the tree of the xml."""
+    inline = {weight.name: weight for weight in _inline(net, memoryview(blob.bin))}
     rest = memoryview(blob.bin).nbytes - sum(weight.nbytes for weight in inline.values())
     stored = [
-        DelegateWeight(f"{WEIGHT}{place}", weight.dtype, weight.shape, weight.nbytes, weight.key)
+        DelegateWeight(
+            f"{WEIGHT}{place}",
+            weight.dtype,
+            weight.shape,
+            weight.nbytes,
+            weight.key,
+            data=weight_data(weight, blob, named_data),
+        )
         for place, weight in enumerate(blob.weights)
     ]
     return DelegateDescription(
@@ -46,7 +53,7 @@ def _constant_name(layer: ElementTree.Element) -> str:
     return "" if data is None else f"constant:{data.get('offset')}"
 
 
-def _inline(net: ElementTree.Element) -> Iterator[DelegateWeight]:
+def _inline(net: ElementTree.Element, content: memoryview) -> Iterator[DelegateWeight]:
     """The constants in the bin; of those that overlap the first."""
     layers = [(int(data.get("offset", 0)), layer, data) for layer, data in _constants(net)]
     end = 0
@@ -55,9 +62,8 @@ def _inline(net: ElementTree.Element) -> Iterator[DelegateWeight]:
             nbytes, shape = int(data.get("size", 0)), data.get("shape", "")
             dims = tuple(int(dim) for dim in shape.split(",") if dim.strip())
             end = offset + nbytes
-            yield DelegateWeight(
-                _constant_name(layer), _DTYPES.get(data.get("element_type", "").upper(), ""), dims, nbytes
-            )
+            dtype = _DTYPES.get(data.get("element_type", "").upper(), "")
+            yield DelegateWeight(_constant_name(layer), dtype, dims, nbytes, data=content[offset:end])
 
 
 def _constants(net: ElementTree.Element) -> Iterator[tuple[ElementTree.Element, ElementTree.Element]]:

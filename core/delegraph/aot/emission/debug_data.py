@@ -44,18 +44,21 @@ def _steps(
 
 
 def _sources(program: ExportedProgram) -> Iterator[tuple[int, SourceNode]]:
-    """The calls that have a handle, as they come."""
+    """The calls that have a handle, as they come. What is computed from weights alone, as a dequantized one, counts as
+    these where it is read."""
     weights = _weight_names(program)
     for node in all_nodes(program.graph_module):
         name = operator_name(node) if node.op == "call_function" and not is_delegate_call(node) else "getitem"
         if name != "getitem":
-            read = tuple(name for source in node.all_input_nodes for name in weights.get(source, ()))
+            read = _each_once(name for source in node.all_input_nodes for name in weights.get(source, ()))
+            if read and all(source in weights for source in node.all_input_nodes):
+                weights[node] = read
             for handle in _handles(node.meta.get(DEBUG_HANDLE)):
                 yield handle, SourceNode((name,), module_path(node), short_location(node), read, tuple(_results(node)))
 
 
 def _merged(known: SourceNode, other: SourceNode) -> SourceNode:
-    """What nodes with one handle have in common: they are made of one call."""
+    """Two nodes with one handle as one: they are made of one call."""
     return SourceNode(
         _each_once((*known.operators, *other.operators)),
         known.module or other.module,
@@ -85,9 +88,9 @@ def _handles(said: object) -> tuple[int, ...]:
 
 def _weights(program: ExportedProgram) -> Iterator[tuple[str, SourceWeight]]:
     """The tensors that the program brings with it."""
-    for held in _held(program).values():
-        shape = tuple(int(dim) for dim in held.tensor.shape)
-        yield held.name, SourceWeight(str(held.tensor.dtype).removeprefix("torch."), shape)
+    for stored in _held(program).values():
+        shape = tuple(int(dim) for dim in stored.tensor.shape)
+        yield stored.name, SourceWeight(str(stored.tensor.dtype).removeprefix("torch."), shape)
 
 
 def _held(program: ExportedProgram) -> dict[Node, HeldTensor]:
@@ -97,8 +100,8 @@ def _held(program: ExportedProgram) -> dict[Node, HeldTensor]:
 
 def _weight_names(program: ExportedProgram) -> dict[Node, tuple[str, ...]]:
     """The qualified names of the tensors that the program brings with it, by node; of a folded one, its sources'."""
-    stored = {node: (held.name,) for node, held in _held(program).items()}
-    return stored | {
+    names = {node: (stored.name,) for node, stored in _held(program).items()}
+    return names | {
         node: node.meta[MADE_OF] for node in program.graph.find_nodes(op="get_attr") if MADE_OF in node.meta
     }
 

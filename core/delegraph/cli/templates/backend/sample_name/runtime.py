@@ -92,7 +92,7 @@ class SampleNameBackend(BackendInterface):
             context.resize(out, values[register].shape)[...] = values[register]
 
     def describe(self, processed: Buffer, compile_specs: Any, named_data: Mapping[str, Buffer]) -> DelegateDescription:
-        """What `delegraph inspect` shows of a blob."""
+        """The content of a blob, as `delegraph inspect` shows it."""
         program, _ = decode(processed, named_data)
         return DelegateDescription(tuple(map(Step.node, program.steps)), tuple(map(Constant.weight, program.constants)))
 
