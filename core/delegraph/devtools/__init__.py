@@ -2,6 +2,7 @@
 
 summary.py         Program -> what is in it: inputs, outputs, operators, delegates, memory, sizes
 program_model/     Program -> its steps and weights as rows, through delegates, with modules and lines
+program_diff/      two programs -> how they differ
 profile.py         EventTracer -> where the time went
 bundled_program/   a program with inputs to try it on and expected outputs, in one `.bpte`
 selective_build/   programs -> a wheel or zipapp with what they need and nothing else
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
         verify_bundled_program,
         verify_case,
     )
+    from delegraph.devtools.program_diff.changes import Change, Kind, ProgramDiff
+    from delegraph.devtools.program_diff.comparing import diff_programs
     from delegraph.devtools.program_model.reading import load_model
     from delegraph.devtools.program_model.rows import DelegateRow, MethodModel, NodeRow, Origin, ProgramModel, WeightRow
     from delegraph.devtools.worker import WorkerDied, WorkerHangs, WorkerProcess, serve
@@ -38,18 +41,22 @@ __all__ = [
     "BundledSuite",
     "BundledTensor",
     "CaseResult",
+    "Change",
     "DelegateRow",
+    "Kind",
     "MethodModel",
     "MethodTestCase",
     "MethodTestSuite",
     "NodeRow",
     "Origin",
     "OutputComparison",
+    "ProgramDiff",
     "ProgramModel",
     "WeightRow",
     "WorkerDied",
     "WorkerHangs",
     "WorkerProcess",
+    "diff_programs",
     "load_bundled_program",
     "load_model",
     "serialize_bundled_program",
@@ -75,6 +82,8 @@ __getattr__, __dir__ = lazy_names(
             "verify_bundled_program",
             "verify_case",
         ),
+        "delegraph.devtools.program_diff.changes": ("Change", "Kind", "ProgramDiff"),
+        "delegraph.devtools.program_diff.comparing": ("diff_programs",),
         "delegraph.devtools.program_model.reading": ("load_model",),
         "delegraph.devtools.program_model.rows": (
             "DelegateRow",

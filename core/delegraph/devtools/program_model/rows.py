@@ -28,6 +28,12 @@ class Origin:
     weights: tuple[str, ...] = ()
 
     @property
+    def computing(self) -> tuple[str, ...]:
+        """The operators that the model's author wrote: those of `quantize` only where there are no others."""
+        own = tuple(name for name in self.operators if not name.startswith("quantized_decomposed::"))
+        return own or self.operators
+
+    @property
     def module(self) -> str:
         """The innermost module around all of it: `blocks.0` of a convolution and the normalization behind it. What a
         module does with a result of one in it counts as that one's: an activation, `blocks.0`, behind `blocks.0.conv`.

@@ -84,9 +84,7 @@ def _cells(row: NodeRow) -> tuple[str, str, str, str]:
 
 
 def origin_cells(origin: Origin) -> tuple[str, str, str]:
-    """The operators of the model, those that quantize left out beside others; the module; and the lines."""
-    computing = [name for name in origin.operators if not name.startswith("quantized_decomposed::")]
-    said = computing or origin.operators
-    operators = dict.fromkeys(name.rpartition("::")[2].partition(".")[0] for name in said)
+    """The operators of the model, its module, and its lines, in few words."""
+    operators = dict.fromkeys(name.rpartition("::")[2].partition(".")[0] for name in origin.computing)
     lines = dict.fromkeys(line.partition(",")[0] for line in origin.lines)
     return ", ".join(operators), origin.module, ", ".join(lines)
