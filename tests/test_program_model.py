@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
 import delegraph
+from delegraph.cli import main
 from delegraph.devtools import ProgramModel, load_model
 from delegraph.devtools.program_model.sizes import sizes_of
 from delegraph.devtools.summary import file_sizes
@@ -109,3 +111,36 @@ def test_an_event_of_a_trace_is_a_step(file: Path, model: ProgramModel) -> None:
     modules = {row.origin.module for row in rows if row is not None}
     fused = any(row.backend == "OpenVinoIR" for row in model.delegates)  # at load, and told as the first of them
     assert modules >= ({"stem"} if fused else {"stem", "blocks.1.wide", "blocks.1.back"})
+
+
+class Slow(torch.nn.Module):
+    """Layers of which one, `heavy`, does nearly all of the work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.light = torch.nn.Linear(64, 512)
+        self.heavy = torch.nn.Linear(512, 512)
+        self.last = torch.nn.Linear(512, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.light(x))
+        x = self.heavy(x)
+        result: torch.Tensor = self.last(torch.tanh(x))
+        return result
+
+
+SLOW_LINE = next(n for n, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "x = self.heavy(x)" in line)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_slow_layer_is_named(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    net, x = Slow().eval(), (torch.randn(256, 64),)
+    backends = [] if backend == "kernels" else [backend]
+    quantizers = {"quantizers": backends, "calibration_data": [x]} if backend in QUANTIZED else {}
+    delegraph.lower(net, x, backends=backends, **quantizers).save(tmp_path / "m.pte")  # type: ignore[arg-type]
+    assert main(["run", str(tmp_path / "m.pte"), "--trace", "--repeat", "5", "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["nodes"]
+    products = [row for row in steps if row["module"] in ("light", "heavy", "last")]
+    slowest = max(products, key=lambda row: row["median"])
+    assert (slowest["module"], slowest["line"]) == ("heavy", f"tests/test_program_model.py:{SLOW_LINE}, in forward")
+    assert sum(row["share"] for row in steps) == pytest.approx(1)

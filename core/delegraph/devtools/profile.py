@@ -1,13 +1,30 @@
-"""The events of a traced run -> where the time went, by what was called."""
+"""The events of traced runs -> where the time went: by what was called, by node, module and line, through delegates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median, quantiles
+from typing import Any, Final, TypeAlias
 
+from delegraph.devtools.program_model.rows import NodeRow, ProgramModel
+from delegraph.errors import InvalidArgument, PluginError
+from delegraph.interfaces.backend import BackendInterface
+from delegraph.plugins.registry import PluginRegistry
+from delegraph.program.debug_data import StepId
 from delegraph.runtime.execution.tracing import ProfileEvent
+from delegraph.tables import Table, milliseconds
 
-__all__ = ["ProfileRow", "profile_rows"]
+__all__ = [
+    "NodeTime",
+    "ProfileRow",
+    "TimeShare",
+    "node_times",
+    "profile_rows",
+    "profile_tables",
+    "profiling_options",
+    "shares_by",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +46,172 @@ def profile_rows(events: Iterable[ProfileEvent]) -> list[ProfileRow]:
     total = sum(map(sum, spans.values())) or 1
     rows = [ProfileRow(name, len(own), sum(own) / 1e9, sum(own) / total) for name, own in spans.items()]
     return sorted(rows, key=lambda row: -row.seconds)
+
+
+# ---- by node ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTime:
+    """A step of a method, and its time in a run, in seconds of the host's clock: the median of the runs, the mean, and
+    the time that nine tenths of them took at most. `share` is that of all steps, by medians.
+
+    The call of a delegate is divided among its nodes as its backend reports them, whatever clock that has: a device's
+    own, or a simulation's. `reported` is the mean of those times in seconds; None for what the host itself timed, which
+    is a kernel or a delegate that reports nothing. `node` is None where the file does not tell what was run.
+    """
+
+    name: str
+    node: NodeRow | None
+    median: float
+    mean: float
+    p90: float
+    share: float
+    reported: float | None = None
+
+    @property
+    def module(self) -> str:
+        """The module that it belongs to, "" if that is not known."""
+        return "" if self.node is None else self.node.origin.module
+
+    @property
+    def line(self) -> str:
+        """The line of the model's code that it comes from; of several the first."""
+        return "" if self.node is None or not self.node.origin.lines else self.node.origin.lines[0]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeShare:
+    """The time of all steps of one module, or of one line, in a run: seconds, and their share of all."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+Step: TypeAlias = "tuple[int, StepId | None]"
+"""An instruction, and the delegate's own id of a step in it."""
+
+
+def node_times(runs: Sequence[Iterable[ProfileEvent]], model: ProgramModel, method: str) -> list[NodeTime]:
+    """The steps of `method` in these traced runs of it, the slowest first."""
+    spent: dict[Step, list[_Spent]] = {}
+    for events in runs:
+        for step, of_run in _of_run(events).items():
+            spent.setdefault(step, []).append(of_run)
+    rows = [_node_time(model.node_of(method, *step), own) for step, own in spent.items()]
+    total = sum(row.median for row in rows) or 1.0
+    return sorted((replace(row, share=row.median / total) for row in rows), key=lambda row: -row.median)
+
+
+def _node_time(node: NodeRow | None, spent: Sequence[_Spent]) -> NodeTime:
+    seconds = [own.seconds for own in spent]
+    tenths = quantiles(seconds, n=10, method="inclusive") if len(seconds) > 1 else seconds * 9
+    reported = [own.reported for own in spent if own.reported is not None]
+    inside = fmean(reported) if reported else None
+    return NodeTime(spent[0].name, node, median(seconds), fmean(seconds), tenths[8], 0.0, inside)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """The time of a step in one run: its own, and as its backend reports it."""
+
+    name: str
+    seconds: float
+    reported: float | None = None
+
+
+def _of_run(events: Iterable[ProfileEvent]) -> dict[Step, _Spent]:
+    """The time of each step of one run; the call of a delegate is divided among its steps."""
+    calls: dict[int, _Spent] = {}
+    inside: dict[int, dict[StepId, _Spent]] = {}
+    for event in events:
+        if event.instruction < 0:
+            continue
+        if event.delegate_debug_id is None:
+            calls[event.instruction] = _with(calls.get(event.instruction), event)
+        else:
+            own = inside.setdefault(event.instruction, {})
+            own[event.delegate_debug_id] = _with(own.get(event.delegate_debug_id), event)
+    steps: dict[Step, _Spent] = {}
+    for instruction, call in calls.items():
+        parts = inside.get(instruction, {})
+        whole = sum(part.seconds for part in parts.values())
+        if not whole:
+            steps[instruction, None] = call
+        for step, part in parts.items() if whole else ():
+            steps[instruction, step] = _Spent(part.name, call.seconds * part.seconds / whole, part.seconds)
+    return steps
+
+
+def _with(known: _Spent | None, event: ProfileEvent) -> _Spent:
+    return _Spent(event.name, event.duration / 1e9 + (0.0 if known is None else known.seconds))
+
+
+def shares_by(rows: Iterable[NodeTime], key: Callable[[NodeTime], str]) -> list[TimeShare]:
+    """The times of `rows` together by `key`, a module or a line, the slowest first."""
+    seconds: dict[str, float] = {}
+    for row in rows:
+        seconds[key(row)] = seconds.get(key(row), 0.0) + row.median
+    total = sum(seconds.values()) or 1.0
+    shares = [TimeShare(name, own, own / total) for name, own in seconds.items()]
+    return sorted(shares, key=lambda share: -share.seconds)
+
+
+def profile_tables(rows: Sequence[NodeTime]) -> Iterator[Table]:
+    """Where the time went by node, by module and by line: the slowest of each."""
+    if not any(row.line for row in rows):
+        return  # the file does not tell more than the instructions' own table
+    numbers = frozenset(("time", "p90", "share"))
+    nodes = [
+        (
+            _operator(row),
+            row.module,
+            row.line.partition(",")[0],
+            milliseconds(row.median),
+            milliseconds(row.p90),
+            f"{row.share:.1%}",
+        )
+        for row in rows[:SHOWN]
+    ]
+    yield Table(
+        f"by node, median of the runs{_of(nodes, rows)}",
+        ("operator", "module", "line", "time", "p90", "share"),
+        nodes,
+        numbers,
+    )
+    for title, key in (("module", lambda row: row.module), ("line", lambda row: row.line)):
+        shares = shares_by(rows, key)
+        told = [(share.name, milliseconds(share.seconds), f"{share.share:.1%}") for share in shares[:SHOWN]]
+        yield Table(f"by {title}{_of(told, shares)}", (title, "time", "share"), told, numbers)
+
+
+SHOWN: Final = 15
+"""Rows of each table; JSON has all nodes."""
+
+
+def _of(shown: Sequence[object], known: Sequence[object]) -> str:
+    return "" if len(shown) == len(known) else f", the slowest {len(shown)} of {len(known)}"
+
+
+def _operator(row: NodeTime) -> str:
+    """The engine's word for it; of a kernel the operator's, `convolution` of `aten::convolution.out`."""
+    name = row.name if row.node is None else row.node.operator
+    return name.rpartition("::")[2].partition(".")[0] if "::" in name else name
+
+
+def profiling_options(backend_ids: Iterable[str], plugins: PluginRegistry) -> Mapping[str, Mapping[str, Any]]:
+    """The load-time options with which these backends report the times of their nodes: `profiling`, where they have
+    such an option."""
+    options = {}
+    for backend_id in dict.fromkeys(backend_ids):
+        try:
+            backend: BackendInterface = plugins.load("delegraph.backends", backend_id)
+            backend.get_option([_PROFILING])
+        except (InvalidArgument, PluginError):
+            continue  # it reports always, or never; or loading it will say why it cannot
+        options[backend_id] = {_PROFILING: True}
+    return options
+
+
+_PROFILING = "profiling"

@@ -81,18 +81,17 @@ class _Reader:
         delegates = tuple(self._delegate(index, record) for index, record in enumerate(self.plan.delegates))
         nodes: list[NodeRow] = []
         weights = list(self._constants())
-        called: set[int] = set()
+        calls: dict[int, NodeRow] = {}
         for chain in self.plan.chains:
             for number, instruction in enumerate(chain.instructions):
                 if isinstance(instruction, KernelCall):
                     nodes.append(self._kernel_call(chain, number, instruction))
-                elif isinstance(instruction, DelegateCall) and instruction.delegate_index not in called:
-                    called.add(instruction.delegate_index)
-                    row = delegates[instruction.delegate_index]
-                    inside = _Inside(self, row, number)
+                elif isinstance(instruction, DelegateCall) and instruction.delegate_index not in calls:
+                    inside = _Inside(self, delegates[instruction.delegate_index], number)
+                    calls[instruction.delegate_index] = inside.whole
                     nodes += inside.nodes
                     weights += inside.weights
-        return MethodModel(self.plan.name, tuple(nodes), tuple(weights), delegates)
+        return MethodModel(self.plan.name, tuple(nodes), tuple(weights), delegates, tuple(calls.values()))
 
     def _delegate(self, index: int, record: BackendDelegate) -> DelegateRow:
         blob = self.program.delegate_data[record.processed]
@@ -178,7 +177,8 @@ class _Inside:
         self.weights = [self._weight(weight) for weight in stored]
         """The stored weights, each by the names of the model's weights, if they can be told."""
         labels = {weight.stored: weight.label for weight in self.weights}
-        self.nodes = [self._node(node, labels) for node in described] or [self._whole()]
+        self.whole = self._whole()
+        self.nodes = [self._node(node, labels) for node in described] or [self.whole]
         """One for each node; of a delegate that is not described, one for all of it."""
 
     def _node(self, node: DelegateNode, labels: Mapping[str, str]) -> NodeRow:

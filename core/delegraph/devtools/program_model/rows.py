@@ -154,12 +154,14 @@ class DelegateRow:
 
 @dataclass(frozen=True, slots=True)
 class MethodModel:
-    """One method: its steps in the order of the file, its weights, its delegates."""
+    """One method: its steps in the order of the file, its weights, its delegates; `calls` are whole delegates as steps,
+    one for each that is called."""
 
     name: str
     nodes: tuple[NodeRow, ...]
     weights: tuple[WeightRow, ...]
     delegates: tuple[DelegateRow, ...]
+    calls: tuple[NodeRow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -194,10 +196,12 @@ class ProgramModel:
         return "".join(table(content) for method in self.methods for content in node_tables(method))
 
     def node_of(self, method: str, instruction: int, debug_id: StepId | None = None) -> NodeRow | None:
-        """The step that an event of a trace is about, by its instruction and the delegate's own id; None if it is
-        unknown."""
+        """The step that an event of a trace is about, by its instruction and the delegate's own id, without which it is
+        a whole delegate or a kernel; None if it is unknown."""
         return self._by_event.get((method, instruction, debug_id))
 
     @cached_property
     def _by_event(self) -> dict[tuple[str, int, StepId | None], NodeRow]:
-        return {(row.method, row.instruction, row.debug_id): row for row in reversed(self.nodes)}
+        inside = [row for row in reversed(self.nodes) if row.delegate is None or row.debug_id is not None]
+        calls = [row for method in self.methods for row in method.calls]
+        return {(row.method, row.instruction, row.debug_id): row for row in (*inside, *calls)}
