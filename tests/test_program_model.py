@@ -118,9 +118,9 @@ class Slow(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.light = torch.nn.Linear(64, 512)
-        self.heavy = torch.nn.Linear(512, 512)
-        self.last = torch.nn.Linear(512, 8)
+        self.light = torch.nn.Linear(16, 1024)
+        self.heavy = torch.nn.Linear(1024, 1024)
+        self.last = torch.nn.Linear(1024, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.tanh(self.light(x))
@@ -134,11 +134,11 @@ SLOW_LINE = next(n for n, line in enumerate(Path(__file__).read_text().splitline
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_slow_layer_is_named(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    net, x = Slow().eval(), (torch.randn(256, 64),)
+    net, x = Slow().eval(), (torch.randn(256, 16),)
     backends = [] if backend == "kernels" else [backend]
     quantizers = {"quantizers": backends, "calibration_data": [x]} if backend in QUANTIZED else {}
     delegraph.lower(net, x, backends=backends, **quantizers).save(tmp_path / "m.pte")  # type: ignore[arg-type]
-    assert main(["run", str(tmp_path / "m.pte"), "--trace", "--repeat", "5", "--json"]) == 0
+    assert main(["run", str(tmp_path / "m.pte"), "--trace", "--repeat", "9", "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)["nodes"]
     products = [row for row in steps if row["module"] in ("light", "heavy", "last")]
     slowest = max(products, key=lambda row: row["median"])

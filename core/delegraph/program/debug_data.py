@@ -39,8 +39,8 @@ __all__ = [
 
 DEBUG_DATA_KEY: Final = "delegraph.debug_data"
 VERSION: Final = 1
-MOST_NBYTES: Final = 2**28
-"""Of the JSON: a million nodes have a tenth of it. A stranger's file could unpack to any size."""
+MOST_NBYTES: Final = 2**26
+"""Of the JSON, which has some 150 bytes for a node. A stranger's file could unpack to any size."""
 
 StepId: TypeAlias = int | str
 """A backend's id of a step of a delegate, in `PreprocessResult.debug_handle_map` and in events."""
@@ -86,11 +86,13 @@ class DebugData:
 
 
 def write_debug_data(methods: Mapping[str, DebugData]) -> bytes:
-    """The bytes that a program has under `DEBUG_DATA_KEY`."""
+    """The bytes that a program has under `DEBUG_DATA_KEY`; of more than would be read, none of it."""
     content = {"version": VERSION, "methods": {name: _written(data) for name, data in methods.items()}}
-    return zlib.compress(json.dumps(content, separators=(",", ":")).encode(), 9)
+    text = json.dumps(content, separators=(",", ":")).encode()
+    return zlib.compress(text if len(text) <= MOST_NBYTES else _NOTHING)
 
 
+_NOTHING: Final = b'{"version":1,"methods":{}}'
 _FIELDS: Final = tuple(field.name for field in fields(SourceNode))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch.export import ExportedProgram
@@ -24,16 +26,20 @@ __all__ = ["debug_data"]
 def debug_data(method: EmittedMethod, delegates: Sequence[LoweredBackendModule]) -> DebugData:
     """The origins of the instructions of `method`, and of what is in its `delegates`, which are in the plan's order."""
     nodes: dict[int, SourceNode] = {}
-    programs = [method.program, *(lowered.original_module for lowered in delegates)]
-    for program in programs:
-        for handle, node in _sources(program):
+    weights: dict[str, SourceWeight] = {}
+    programs = [_Source.of(method.program), *(_Source.of(lowered.original_module) for lowered in delegates)]
+    for source in programs:
+        weights.update(source.weights())
+        for handle, node in source.nodes():
             nodes[handle] = _merged(nodes[handle], node) if handle in nodes else node
+    places = method.node_values
+    constants = ((places.get((node, 0)), names) for node, names in programs[0].names.items())
     return DebugData(
         nodes=nodes,
         instructions={index: _handles(said) for index, said in method.builder.debug_handles().items()},
         delegates=tuple(_steps(lowered.debug_handle_map) for lowered in delegates),
-        constants=_constants(method),
-        weights={name: weight for program in programs for name, weight in _weights(program)},
+        constants={index: names for index, names in constants if index is not None},
+        weights=weights,
     )
 
 
@@ -43,18 +49,45 @@ def _steps(
     return {step: _handles(handles) for step, handles in debug_handle_map.items()}
 
 
-def _sources(program: ExportedProgram) -> Iterator[tuple[int, SourceNode]]:
-    """The calls that have a handle, as they come. What is computed from weights alone, as a dequantized one, counts as
-    these where it is read."""
-    weights = _weight_names(program)
-    for node in all_nodes(program.graph_module):
-        name = operator_name(node) if node.op == "call_function" and not is_delegate_call(node) else "getitem"
-        if name != "getitem":
-            read = _each_once(name for source in node.all_input_nodes for name in weights.get(source, ()))
-            if read and all(source in weights for source in node.all_input_nodes):
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A method's program, or a delegate's; the tensors that it brings with it, and the qualified names of these, by
+    node: of a folded one those of what it was folded from."""
+
+    program: ExportedProgram
+    stored: Mapping[Node, HeldTensor]
+    names: Mapping[Node, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, program: ExportedProgram) -> _Source:
+        signature = ResolvedSignature.of(program)
+        stored = {**signature.constants, **signature.states}
+        names = {node: (tensor.name,) for node, tensor in stored.items()}
+        folded = (node for node in program.graph.find_nodes(op="get_attr") if MADE_OF in node.meta)
+        return cls(program, stored, names | {node: node.meta[MADE_OF] for node in folded})
+
+    def weights(self) -> Iterator[tuple[str, SourceWeight]]:
+        """The tensors by their qualified names."""
+        for stored in self.stored.values():
+            shape = tuple(int(dim) for dim in stored.tensor.shape)
+            yield stored.name, SourceWeight(str(stored.tensor.dtype).removeprefix("torch."), shape)
+
+    def nodes(self) -> Iterator[tuple[int, SourceNode]]:
+        """The calls that have a handle, as they come. What is computed from weights alone, as a dequantized one, counts
+        as these where it is read."""
+        weights = dict(self.names)
+        for node in all_nodes(self.program.graph_module):
+            if node.op != "call_function" or node.target is operator.getitem or is_delegate_call(node):
+                continue
+            sources = node.all_input_nodes
+            read = _each_once(name for source in sources for name in weights.get(source, ()))
+            if read and all(source in weights for source in sources):
                 weights[node] = read
+            origin = SourceNode(
+                (operator_name(node),), module_path(node), short_location(node), read, tuple(_results(node))
+            )
             for handle in _handles(node.meta.get(DEBUG_HANDLE)):
-                yield handle, SourceNode((name,), module_path(node), short_location(node), read, tuple(_results(node)))
+                yield handle, origin
 
 
 def _merged(known: SourceNode, other: SourceNode) -> SourceNode:
@@ -82,31 +115,6 @@ def _each_once(names: Iterable[str]) -> tuple[str, ...]:
 
 def _handles(said: object) -> tuple[int, ...]:
     """A debug handle, or several, or none."""
-    several = said if isinstance(said, Iterable) else (said,)
-    return tuple(handle for handle in several if isinstance(handle, int))
-
-
-def _weights(program: ExportedProgram) -> Iterator[tuple[str, SourceWeight]]:
-    """The tensors that the program brings with it."""
-    for stored in _held(program).values():
-        shape = tuple(int(dim) for dim in stored.tensor.shape)
-        yield stored.name, SourceWeight(str(stored.tensor.dtype).removeprefix("torch."), shape)
-
-
-def _held(program: ExportedProgram) -> dict[Node, HeldTensor]:
-    signature = ResolvedSignature.of(program)
-    return {**signature.constants, **signature.states}
-
-
-def _weight_names(program: ExportedProgram) -> dict[Node, tuple[str, ...]]:
-    """The qualified names of the tensors that the program brings with it, by node; of a folded one, its sources'."""
-    names = {node: (stored.name,) for node, stored in _held(program).items()}
-    return names | {
-        node: node.meta[MADE_OF] for node in program.graph.find_nodes(op="get_attr") if MADE_OF in node.meta
-    }
-
-
-def _constants(method: EmittedMethod) -> dict[int, tuple[str, ...]]:
-    places = method.node_values
-    named = ((places.get((node, 0)), names) for node, names in _weight_names(method.program).items())
-    return {index: names for index, names in named if index is not None}
+    if isinstance(said, int):
+        return (said,)
+    return tuple(handle for handle in said if isinstance(handle, int)) if isinstance(said, Iterable) else ()
