@@ -61,6 +61,8 @@ def test_runs_are_told_by_median_mean_and_the_ninth_tenth() -> None:
 def test_what_reports_nothing_is_one_step() -> None:
     rows = node_times([run(2, 8)], MODEL, "forward")
     assert [r.node for r in rows] == [WHOLE, KERNEL], "not the node without an id"
+    (tile,) = (r for r in node_times([run(2, 8, fc_tile_7=1)], MODEL, "forward") if r.name == "fc_tile_7")
+    assert tile.node is NODES[2], "an id that has a known one in it"
     (unknown,) = (r for r in node_times([run(2, 8, other=1)], MODEL, "forward") if r.node is None)
     assert (unknown.name, unknown.module, unknown.line) == ("other", "", "")
 

@@ -197,8 +197,13 @@ class ProgramModel:
 
     def node_of(self, method: str, instruction: int, debug_id: StepId | None = None) -> NodeRow | None:
         """The step that an event of a trace is about, by its instruction and the delegate's own id, without which it is
-        a whole delegate or a kernel; None if it is unknown."""
-        return self._by_event.get((method, instruction, debug_id))
+        a whole delegate or a kernel; None if it is unknown. An id may have a known one in it: `conv_3_tile_7`."""
+        exact = self._by_event.get((method, instruction, debug_id))
+        if exact is not None or debug_id is None:
+            return exact
+        known = (row for place, row in self._by_event.items() if place[:2] == (method, instruction) and place[2])
+        inside = [row for row in known if str(row.debug_id) in str(debug_id)]
+        return max(inside, key=lambda row: len(str(row.debug_id)), default=None)
 
     @cached_property
     def _by_event(self) -> dict[tuple[str, int, StepId | None], NodeRow]:
