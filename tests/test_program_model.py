@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -144,3 +146,16 @@ def test_a_slow_layer_is_named(backend: str, tmp_path: Path, capsys: pytest.Capt
     slowest = max(products, key=lambda row: row["median"])
     assert (slowest["module"], slowest["line"]) == ("heavy", f"tests/test_program_model.py:{SLOW_LINE}, in forward")
     assert sum(row["share"] for row in steps) == pytest.approx(1)
+
+
+LOADS = """
+import sys, numpy, delegraph
+delegraph.load(sys.argv[1])(numpy.zeros((4, 16), numpy.float32))
+print([name for name in sys.modules if name.startswith(("delegraph.devtools", "delegraph.interfaces.description",
+    "delegraph.program.debug_data")) or name.endswith(".describing")])
+"""
+
+
+def test_who_only_runs_imports_none_of_it(file: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LOADS, str(file)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -8,6 +8,7 @@ from statistics import fmean, median, quantiles
 from typing import Any, Final, TypeAlias
 
 from delegraph.devtools.program_model.rows import NodeRow, ProgramModel
+from delegraph.devtools.program_model.tables import short_operator
 from delegraph.errors import InvalidArgument, PluginError
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.plugins.registry import PluginRegistry
@@ -195,9 +196,7 @@ def _of(shown: Sequence[object], known: Sequence[object]) -> str:
 
 
 def _operator(row: NodeTime) -> str:
-    """The engine's word for it; of a kernel the operator's, `convolution` of `aten::convolution.out`."""
-    name = row.name if row.node is None else row.node.operator
-    return name.rpartition("::")[2].partition(".")[0] if "::" in name else name
+    return short_operator(row.name if row.node is None else row.node.operator)
 
 
 def profiling_options(backend_ids: Iterable[str], plugins: PluginRegistry) -> Mapping[str, Mapping[str, Any]]:

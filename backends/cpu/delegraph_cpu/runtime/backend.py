@@ -22,7 +22,6 @@ from delegraph.interfaces import (
     Buffer,
     CallQueue,
     CompileSpec,
-    DelegateDescription,
     Event,
     OptionValue,
     is_used_in_place,
@@ -53,6 +52,8 @@ from delegraph_cpu.runtime.unpacking import unpacked_weights
 
 if TYPE_CHECKING:
     import onnxruntime
+
+    from delegraph.interfaces import DelegateDescription
 
 
 __all__ = ["CpuBackend"]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from delegraph.interfaces import (
     Buffer,
     CallQueue,
     CompileSpec,
-    DelegateDescription,
     Event,
     EventTracer,
 )
@@ -31,6 +30,9 @@ from delegraph_dsp.runtime.machine import Machine
 from delegraph_dsp.runtime.timing import Cost, Timing, measure
 from delegraph_dsp.runtime.validator import validate
 from delegraph_machines.arguments import arrays_of
+
+if TYPE_CHECKING:
+    from delegraph.interfaces import DelegateDescription
 
 __all__ = ["DspBackend", "DspHandle"]
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from delegraph.interfaces import (
     CallQueue,
     Compatibility,
     CompileSpec,
-    DelegateDescription,
     Event,
     Verdict,
     shared_data,
@@ -30,6 +29,9 @@ from delegraph_machines.arguments import arrays_of
 from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, NamedWeights, unpack
 from delegraph_npu.runtime.events import log_operators
 from delegraph_npu.runtime.program import Machine, read_program
+
+if TYPE_CHECKING:
+    from delegraph.interfaces import DelegateDescription
 
 __all__ = ["NpuBackend"]
 

@@ -18,7 +18,6 @@ from delegraph.interfaces import (
     BackendInterface,
     Buffer,
     CompileSpec,
-    DelegateDescription,
     OptionValue,
     PlacesInfo,
     UnusableValue,
@@ -41,7 +40,7 @@ from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_of, tensor_ov
 if TYPE_CHECKING:
     import openvino
 
-    from delegraph.interfaces import EventTracer
+    from delegraph.interfaces import DelegateDescription, EventTracer
 
 __all__ = ["OpenVinoBackend"]
 

@@ -17,7 +17,6 @@ from delegraph.interfaces import (
     BackendInterface,
     Buffer,
     CompileSpec,
-    DelegateDescription,
     OptionValue,
     split_arguments,
 )
@@ -28,6 +27,8 @@ from delegraph_providers.providers import QNN
 
 if TYPE_CHECKING:
     import onnxruntime
+
+    from delegraph.interfaces import DelegateDescription
 
 __all__ = ["QnnBackend"]
 

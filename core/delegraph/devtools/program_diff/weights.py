@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from delegraph.devtools.program_diff.changes import Change, Kind
 from delegraph.devtools.program_model.rows import ProgramModel, WeightRow
+from delegraph.devtools.program_model.tables import tensor_text
 from delegraph.program.buffers import byte_view
 
 __all__ = ["weight_changes"]
@@ -96,7 +97,7 @@ def _stored_otherwise(old: WeightRow, new: WeightRow) -> str:
 def _told(row: WeightRow | None) -> str:
     if row is None:
         return ""
-    return f"{row.dtype}, {row.nbytes:,} bytes" if row.dtype == "blob" else f"{row.dtype} {list(row.shape)}"
+    return f"blob, {row.nbytes:,} bytes" if row.dtype == "blob" else tensor_text(row.dtype, row.shape)
 
 
 def _distance(old: WeightRow, new: WeightRow) -> str:

@@ -9,7 +9,7 @@ from delegraph.devtools.program_model.rows import DelegateRow, MethodModel, Node
 from delegraph.devtools.program_model.sizes import ModuleSize, PartSize, Sizes
 from delegraph.tables import Table, count
 
-__all__ = ["module_table", "node_tables", "origin_cells", "size_tables"]
+__all__ = ["module_table", "node_tables", "origin_cells", "short_operator", "size_tables", "tensor_text"]
 
 SHOWN: Final = 30
 """Rows of a table of sizes; JSON has all of them."""
@@ -19,17 +19,17 @@ def size_tables(sizes: Sizes) -> Iterator[Table]:
     """Parts, modules, weights, and what is stored several times; of the longer ones the largest."""
     yield _part_table(sizes.parts)
     yield module_table(sizes.modules, SHOWN)
+    methods = {row.method for row in sizes.weights}
+    only = f" of {next(iter(methods))}" if len(methods) == 1 else ""
     weights = [
-        (row.label, f"{row.dtype} {list(row.shape)}", count(row.nbytes), row.place) for row in sizes.weights[:SHOWN]
+        (row.label, tensor_text(row.dtype, row.shape), count(row.nbytes), row.place.removesuffix(only))
+        for row in sizes.weights[:SHOWN]
     ]
     title = _title("weights", len(weights), len(sizes.weights))
     yield Table(title, ("weight", "stored as", "bytes", "in"), weights, frozenset({"bytes"}))
-    repeated = [
-        (", ".join(same.weights), count(same.nbytes), count(len(same.places)), ", ".join(same.places))
-        for same in sizes.repeated
-    ]
-    columns = ("weights", "bytes of each", "times", "in")
-    yield Table("stored more than once", columns, repeated, frozenset({"bytes of each", "times"}))
+    repeated = [(", ".join(same.weights), count(same.nbytes), ", ".join(same.places)) for same in sizes.repeated]
+    columns = ("weights", "bytes of each", "in")
+    yield Table("stored more than once", columns, repeated, frozenset({"bytes of each"}))
 
 
 def _part_table(parts: Iterable[PartSize]) -> Table:
@@ -80,11 +80,21 @@ def _delegate_title(delegate: DelegateRow, nodes: int) -> str:
 
 
 def _cells(row: NodeRow) -> tuple[str, str, str, str]:
-    return row.operator, *origin_cells(row.origin)
+    return short_operator(row.operator), *origin_cells(row.origin)
 
 
 def origin_cells(origin: Origin) -> tuple[str, str, str]:
     """The operators of the model, its module, and its lines, in few words."""
-    operators = dict.fromkeys(name.rpartition("::")[2].partition(".")[0] for name in origin.computing)
+    operators = dict.fromkeys(map(short_operator, origin.computing))
     lines = dict.fromkeys(line.partition(",")[0] for line in origin.lines)
     return ", ".join(operators), origin.module, ", ".join(lines)
+
+
+def short_operator(name: str) -> str:
+    """`convolution` of `aten::convolution.out`; an engine's operator as it is."""
+    return name.rpartition("::")[2].partition(".")[0] if "::" in name else name
+
+
+def tensor_text(dtype: str, shape: Sequence[int]) -> str:
+    """`float32 16x3x3x3`, without a space that a line would break at; of what is in no such form only that."""
+    return f"{dtype} {'x'.join(map(str, shape))}" if shape and dtype != "blob" else dtype
