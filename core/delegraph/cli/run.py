@@ -278,7 +278,7 @@ def _node_json(row: NodeTime) -> dict[str, object]:
     known = {"operator": None, "instruction": None, "delegate": None, "debug_id": None}
     if node is not None:
         known = {name: getattr(node, name) for name in known}
-    times = {name: getattr(row, name) for name in ("median", "mean", "p90", "share", "reported")}
+    times = {name: getattr(row, name) for name in ("median", "mean", "p90", "share", "reported", "counters")}
     return {"name": row.name, **known, "module": row.module, "line": row.line, **times}
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         verify_bundled_program,
         verify_case,
     )
+    from delegraph.devtools.profile import NodeTime, event_counters, node_times
     from delegraph.devtools.program_diff.changes import Change, Kind, ProgramDiff
     from delegraph.devtools.program_diff.comparing import diff_programs
     from delegraph.devtools.program_model.reading import load_model
@@ -48,6 +49,7 @@ __all__ = [
     "MethodTestCase",
     "MethodTestSuite",
     "NodeRow",
+    "NodeTime",
     "Origin",
     "OutputComparison",
     "ProgramDiff",
@@ -57,8 +59,10 @@ __all__ = [
     "WorkerHangs",
     "WorkerProcess",
     "diff_programs",
+    "event_counters",
     "load_bundled_program",
     "load_model",
+    "node_times",
     "serialize_bundled_program",
     "serve",
     "verify_bundled_program",
@@ -82,6 +86,7 @@ __getattr__, __dir__ = lazy_names(
             "verify_bundled_program",
             "verify_case",
         ),
+        "delegraph.devtools.profile": ("NodeTime", "event_counters", "node_times"),
         "delegraph.devtools.program_diff.changes": ("Change", "Kind", "ProgramDiff"),
         "delegraph.devtools.program_diff.comparing": ("diff_programs",),
         "delegraph.devtools.program_model.reading": ("load_model",),

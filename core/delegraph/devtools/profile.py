@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median, quantiles
 from typing import Any, Final, TypeAlias
 
@@ -20,6 +21,7 @@ __all__ = [
     "NodeTime",
     "ProfileRow",
     "TimeShare",
+    "event_counters",
     "node_times",
     "profile_rows",
     "profile_tables",
@@ -59,7 +61,9 @@ class NodeTime:
 
     The call of a delegate is divided among its nodes as its backend reports them, whatever clock that has: a device's
     own, or a simulation's. `reported` is the mean of those times in seconds; None for what the host itself timed, which
-    is a kernel or a delegate that reports nothing. `node` is None where the file does not tell what was run.
+    is a kernel or a delegate that reports nothing. `counters` are what it counts besides, the mean of the runs: numbers
+    in the JSON object that an event has for metadata, such as cycles and energy. `node` is None where the file does not
+    tell what was run.
     """
 
     name: str
@@ -69,6 +73,7 @@ class NodeTime:
     p90: float
     share: float
     reported: float | None = None
+    counters: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def module(self) -> str:
@@ -110,7 +115,9 @@ def _node_time(node: NodeRow | None, spent: Sequence[_Spent]) -> NodeTime:
     tenths = quantiles(seconds, n=10, method="inclusive") if len(seconds) > 1 else seconds * 9
     reported = [own.reported for own in spent if own.reported is not None]
     inside = fmean(reported) if reported else None
-    return NodeTime(spent[0].name, node, median(seconds), fmean(seconds), tenths[8], 0.0, inside)
+    keys = dict.fromkeys(key for own in spent for key in own.counters)
+    counters = {key: fmean(own.counters.get(key, 0.0) for own in spent) for key in keys}
+    return NodeTime(spent[0].name, node, median(seconds), fmean(seconds), tenths[8], 0.0, inside, counters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,7 @@ class _Spent:
     name: str
     seconds: float
     reported: float | None = None
+    counters: Mapping[str, float] = field(default_factory=dict)
 
 
 def _of_run(events: Iterable[ProfileEvent]) -> dict[Step, _Spent]:
@@ -141,12 +149,28 @@ def _of_run(events: Iterable[ProfileEvent]) -> dict[Step, _Spent]:
         if not whole:
             steps[instruction, None] = call
         for step, part in parts.items() if whole else ():
-            steps[instruction, step] = _Spent(part.name, call.seconds * part.seconds / whole, part.seconds)
+            own_share = call.seconds * part.seconds / whole
+            steps[instruction, step] = _Spent(part.name, own_share, part.seconds, part.counters)
     return steps
 
 
 def _with(known: _Spent | None, event: ProfileEvent) -> _Spent:
-    return _Spent(event.name, event.duration / 1e9 + (0.0 if known is None else known.seconds))
+    counters = event_counters(event.metadata)
+    if known is None:
+        return _Spent(event.name, event.duration / 1e9, counters=counters)
+    keys = dict.fromkeys((*known.counters, *counters))
+    summed = {key: known.counters.get(key, 0.0) + counters.get(key, 0.0) for key in keys}
+    return _Spent(event.name, known.seconds + event.duration / 1e9, counters=summed)
+
+
+def event_counters(metadata: str | bytes | None) -> dict[str, float]:
+    """The numbers by name in the JSON object that an event has for metadata; none in whatever else backends add."""
+    try:
+        told: object = json.loads(metadata or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    numbers = told.items() if isinstance(told, dict) else ()
+    return {name: value for name, value in numbers if isinstance(value, int | float)}
 
 
 def shares_by(rows: Iterable[NodeTime], key: Callable[[NodeTime], str]) -> list[TimeShare]:
@@ -186,6 +210,18 @@ def profile_tables(rows: Sequence[NodeTime]) -> Iterator[Table]:
         told = [(share.name, milliseconds(share.seconds), f"{share.share:.1%}") for share in shares[:SHOWN]]
         yield Table(f"by {title}{_of(told, shares)}", (title, "time", "share"), told, numbers)
 
+    yield _counter_table([row for row in rows if row.counters][:SHOWN])
+
+
+def _counter_table(rows: Sequence[NodeTime]) -> Table:
+    """The counters of the slowest nodes that have some."""
+    keys = list(dict.fromkeys(key for row in rows for key in row.counters))[:MOST_COUNTERS]
+    told = [(_operator(row), row.module, *(f"{row.counters.get(key, 0):,.0f}" for key in keys)) for row in rows]
+    return Table("counters of the device", ("operator", "module", *keys), told, frozenset(keys))
+
+
+MOST_COUNTERS: Final = 4
+"""Columns of the table, which fits a terminal; JSON has all counters."""
 
 SHOWN: Final = 15
 """Rows of each table; JSON has all nodes."""

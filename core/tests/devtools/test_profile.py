@@ -68,12 +68,27 @@ def test_what_reports_nothing_is_one_step() -> None:
 
 
 def test_tables() -> None:
-    nodes, modules, lines = profile_tables(node_times([run(2, 8, conv=3, fc=1)], MODEL, "forward"))
+    nodes, modules, lines, counters = profile_tables(node_times([run(2, 8, conv=3, fc=1)], MODEL, "forward"))
     assert nodes.rows[0] == ("Conv", "body.conv", "net.py:2", "6.000 ms", "6.000 ms", "60.0%")
     assert ("add", "head", "net.py:1", "2.000 ms", "2.000 ms", "20.0%") in nodes.rows
     assert modules.rows[0] == ("body.conv", "6.000 ms", "60.0%")
     assert lines.rows[0] == ("net.py:2, in forward", "6.000 ms", "60.0%")
+    assert not counters.rows
     assert list(profile_tables(node_times([run(2, 8)], ProgramModel(()), "forward"))) == [], "nothing is known"
+
+
+def test_counters_of_a_device_are_told() -> None:
+    def counted(*metadata: bytes) -> list[ProfileEvent]:
+        tiles = [ProfileEvent("conv", 0, MS, 0, 1, "conv", said) for said in metadata]
+        return [ProfileEvent("delegate 0 Engine", 0, 8 * MS, 0, 1), *tiles]
+
+    runs = [counted(b'{"cycles": 10, "unit": "pJ"}', b'{"cycles": 30, "energy_pj": 2.5}'), counted(b'{"cycles": 60}')]
+    (conv,) = node_times(runs, MODEL, "forward")
+    assert conv.counters == {"cycles": 50, "energy_pj": 1.25}
+    *_, counters = profile_tables([conv])
+    assert counters.columns[2:] == ("cycles", "energy_pj") and counters.rows[0][:3] == ("Conv", "body.conv", "50")
+    (kernel,) = node_times([counted(b"brgemm_avx512", b"{not json", b"")], MODEL, "forward")
+    assert not kernel.counters
 
 
 def test_backends_that_can_are_asked_for_the_times_of_their_nodes() -> None:
