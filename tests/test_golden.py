@@ -33,7 +33,9 @@ def _with_plain_weights(module: torch.nn.Module) -> torch.nn.Module:
 def _emit(case: Case) -> bytes:
     module = _with_plain_weights(case.module)
     exported = torch.export.export(module, case.calls[0], dynamic_shapes=case.dynamic_shapes)
-    config = ExecutorchBackendConfig(external_constants=case.external_constants, memory=memory_of(case))
+    config = ExecutorchBackendConfig(
+        external_constants=case.external_constants, memory=memory_of(case), emit_debug_data=False
+    )  # lines of the cases are no part of a program
     return bytes(delegraph.lower(exported, config=config))
 
 

@@ -9,5 +9,6 @@ scratch        lifetimes -> places in a scratch memory
 blocks         named blocks <-> one blob
 hazards        a command stream's accesses -> the first that comes too early
 counters       what runtimes tell of each operator -> a table, columns of an Inspector
+constant_reads  operators, and the bytes of constants that they read -> weights of a description
 roofline       work, bytes, cycles -> a picture
 """

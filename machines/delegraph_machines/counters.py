@@ -6,9 +6,10 @@ are `parse_counters` for an Inspector (ExecuTorch's or ours), and `counters_text
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from delegraph.devtools import event_counters
 
 if TYPE_CHECKING:
     from delegraph.runtime import ProfileEvent
@@ -22,14 +23,16 @@ def parse_counters(metadatas: Sequence[str | bytes]) -> dict[str, float]:
 
     Text that is no JSON object of numbers, such as another backend's, has no columns.
     """
-    runs = [counters for counters in map(_counters, metadatas) if counters]
+    runs = [counters for counters in map(event_counters, metadatas) if counters]
     return {name: sum(run.get(name, 0) for run in runs) / len(runs) for name in (runs[0] if runs else {})}
 
 
 def operator_counters(events: Iterable[ProfileEvent]) -> list[tuple[str, dict[str, float]]]:
     """Name and counters of each operator among the `events` of a run, those with the most cycles first; an operator
     that ran in several delegates, or several times, occurs as often."""
-    by_operator = [(event.name, _counters(event.metadata)) for event in events if event.delegate_debug_id is not None]
+    by_operator = [
+        (event.name, event_counters(event.metadata)) for event in events if event.delegate_debug_id is not None
+    ]
     return sorted(((name, told) for name, told in by_operator if told), key=lambda entry: -entry[1].get("cycles", 0))
 
 
@@ -47,14 +50,3 @@ def counters_text(events: Iterable[ProfileEvent]) -> str:
         "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
         for row in rows
     )
-
-
-def _counters(metadata: str | bytes | None) -> dict[str, float]:
-    """The numbers in a text by name; none if it is another backend's."""
-    try:
-        told: Any = json.loads(metadata or b"{}")
-    except ValueError:
-        return {}
-    if not isinstance(told, dict):
-        return {}
-    return {name: value for name, value in told.items() if isinstance(value, int | float)}

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from delegraph.interfaces import BlobFormat, BlobTensor, Buffer, PlacesInfo, Size, read_record
+from delegraph.interfaces import BlobFormat, BlobTensor, Buffer, PlacesInfo, Size, read_record, shared_data
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -130,6 +130,12 @@ class Blob:
     multiply_adds: Size | None = None
     unpacked: tuple[UnpackedWeight, ...] = ()
     places: tuple[PlacesInfo, ...] = ()
+
+    def bytes_of(self, weight: Weight, named_data: Mapping[str, Buffer]) -> memoryview:
+        """The bytes of a weight, where they lie. Raises `DelegateInvalidCompatibility` if `named_data` lacks them."""
+        if weight.key is None:
+            return memoryview(self.data)[weight.offset : weight.offset + weight.nbytes]
+        return memoryview(shared_data(BACKEND_ID, named_data, weight.key, weight.nbytes))
 
 
 _B = TypeVar("_B", bound=Blob)

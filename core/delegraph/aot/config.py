@@ -112,8 +112,10 @@ class ExecutorchBackendConfig:
     that matches gives the file's name), or those for whose placeholders a function gives one;
     `external_mutable_weights` those that the program computes a gradient of. `do_const_prop` computes what depends
     on weights alone now. `remove_view_copy` lets static views share memory. `emit_stacktrace` keeps the user's
-    source lines in the file. `kernels` are the libraries that the device will have, or names of installed ones
-    (None: what is installed), and `check_kernels=False` leaves unchecked whether they can run the program.
+    source lines in the file; `emit_debug_data` keeps what instructions and delegates' steps come from, by operator,
+    module, file and line (`program/debug_data.py`), compressed.
+    `kernels` are the libraries that the device will have, or names of installed ones (None: what is
+    installed), and `check_kernels=False` leaves unchecked whether they can run the program.
     Alignments are in bytes; None is the format's own (16).
     `enable_non_cpu_memory_planning` puts copies around delegates that are for a device and plans that device's memory
     by itself; `propagate_device_config`, for all methods or by method name, says which copies are left out. Without it
@@ -140,6 +142,7 @@ class ExecutorchBackendConfig:
     external_mutable_weights: bool = False
     emit_mutable_buffer_names: bool = True
     emit_stacktrace: bool = False
+    emit_debug_data: bool = True
     remove_view_copy: bool = True
     do_const_prop: bool = True
     kernels: Sequence[str | KernelLibraryInterface] | None = None

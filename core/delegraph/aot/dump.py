@@ -21,8 +21,8 @@ from delegraph.aot.graph.text import program_text
 from delegraph.aot.stage import Lowering, Stage
 from delegraph.errors import LoweringError, PluginNotFound
 from delegraph.interfaces.lowering import NamedDataStoreOutput
+from delegraph.plugins.blob_views import engine_files
 from delegraph.plugins.discovery import did_you_mean
-from delegraph.plugins.engine_files import engine_files
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.files.atomic_file import write_together
 from delegraph.program.schema import Buffer

@@ -1,9 +1,9 @@
-"""`delegraph lower | quantize | run | inspect | …`: modules with `add_parser` and `run(args) -> int`.
+"""`delegraph lower | quantize | run | inspect | diff | …`: modules with `add_parser` and `run(args) -> int`.
 
 Only the module of the command that was named is imported, so that only `lower`, `quantize`, `compare`,
 `debug` and `codegen` import torch.
-Exit codes: 0 ok, 1 failed, 2 wrong usage. A command raises `argparse.ArgumentError` for wrong usage that the parser
-could not see.
+Exit codes: 0 ok, 1 failed, 2 wrong usage; `diff` has its own. A command raises `argparse.ArgumentError` for wrong usage
+that the parser could not see.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _COMMANDS: Final = (
     "debug",
     "run",
     "inspect",
+    "diff",
     "sign",
     "select",
     "codegen",

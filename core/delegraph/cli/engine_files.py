@@ -64,7 +64,7 @@ def _files(
     from urllib.parse import quote
 
     from delegraph.errors import PluginNotFound
-    from delegraph.plugins.engine_files import engine_files
+    from delegraph.plugins.blob_views import engine_files
 
     record = plan.delegates[index]
     name = f"{quote(plan.name, safe='')}_delegate_{index}"  # a method is called what its file says

@@ -10,7 +10,7 @@ import argparse
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from delegraph.cli import data_files, kernel_order
 
@@ -38,9 +38,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("program", metavar="m.pte|m.bpte|m.ptd", help="the file; ExecuTorch's are read as well")
     kernel_order.add_argument(parser)
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--text", action="store_true", help="print every value and instruction")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--text", action="store_true", help="print every value and instruction")
+    parser.add_argument(
+        "--sizes",
+        action="store_true",
+        help="show where the bytes are: by part, by module and by weight, in delegates too; what is stored more than"
+        " once, and how well each part compresses",
+    )
+    parser.add_argument(
+        "--nodes",
+        action="store_true",
+        help="show every step, in delegates too, with the module and the line of the model that it comes from",
+    )
     parser.add_argument(
         "--memory", action="store_true", help="show which tensor lies where in planned memory, and from when to when"
     )
@@ -67,23 +77,10 @@ def run(args: argparse.Namespace) -> int:
     from delegraph.program.files.deserialize import deserialize_program
     from delegraph.runtime.data_loader import open_data_loader
 
-    if (args.memory and args.text) or (args.output and not args.memory):
-        raise argparse.ArgumentError(None, "-o plan.svg goes with --memory, and --memory does not go with --text")
-    if args.delegates is not None and (args.memory or args.text):
-        raise argparse.ArgumentError(None, "--delegates does not go with --memory or --text")
-    if args.schedule and (args.memory or args.text or args.delegates is not None):
-        raise argparse.ArgumentError(None, "--schedule does not go with --memory, --text or --delegates")
-    if args.data and args.delegates is None and not args.schedule:
-        raise argparse.ArgumentError(None, "--data goes with --delegates and --schedule: the weights of the program")
+    view = _view(args)
     if is_weights(args.program):
-        if args.memory:
-            raise argparse.ArgumentError(None, f"--memory has no use with {args.program}: nothing is planned in it")
-        if args.delegates is not None:
-            raise argparse.ArgumentError(None, f"--delegates has no use with {args.program}: it has none")
-        if args.schedule:
-            raise argparse.ArgumentError(None, f"--schedule has no use with {args.program}: it has no instructions")
-        if args.text:
-            raise argparse.ArgumentError(None, f"--text has no use with {args.program}: it has no instructions")
+        if view:
+            raise argparse.ArgumentError(None, f"--{view} has no use with {args.program}: {_VIEWS[view]}")
         print_weights(args.program, args.json)
         return 0
     bundled = _bundled(args.program)
@@ -110,8 +107,22 @@ def run(args: argparse.Namespace) -> int:
 
         show_memory(program, args.json, args.output)
         return 0
+    if args.nodes:
+        from delegraph.cli.contents import show_nodes
 
+        show_nodes(program, args.data or (), args.json)
+        return 0
+
+    from delegraph.cli.contents import show_modules
     from delegraph.devtools.summary import file_sizes, summarize
+
+    sizes = file_sizes(_head(source), source.size())
+    if args.sizes:
+        from delegraph.cli.contents import show_sizes
+
+        show_sizes(program, args.data or (), sizes, args.json)
+        return 0
+
     from delegraph.plugins.registry import default_registry
     from delegraph.runtime.resolution.kernels import KernelRegistry
 
@@ -119,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
     kernels = KernelRegistry.of(kernel_order.kernel_order(args.kernels), registry)
     summary = summarize(
         program,
-        sizes=file_sizes(_head(source), source.size()),
+        sizes=sizes,
         kernels=kernels,
         backends=registry.names("backends"),
     )
@@ -129,10 +140,39 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({**summary.to_json(), "integrity": seal and asdict(seal), **cases}, indent=2))
         return 0
     _print(args.program if bundled is None else f"{args.program}, a bundled program", summary, kernels)
+    show_modules(program)
     print(text(seal))
     if bundled is not None:
         print_cases(bundled)
     return 0
+
+
+_VIEWS: Final = {
+    "text": "it has no instructions",
+    "memory": "nothing is planned in it",
+    "schedule": "it has no instructions",
+    "delegates": "it has none",
+    "sizes": "without it the sizes of its weights are told",
+    "nodes": "it has no instructions",
+}
+"""The options that show something else than the summary, and why they have no use with a `.ptd`."""
+
+
+def _view(args: argparse.Namespace) -> str:
+    """The one of `_VIEWS` that was asked for, "" for the summary. Raises `argparse.ArgumentError`."""
+    asked = [name for name in _VIEWS if getattr(args, name) not in (None, False)]
+    if len(asked) > 1:
+        raise argparse.ArgumentError(None, f"--{asked[1]} does not go with --{asked[0]}: one view at a time")
+    view = asked[0] if asked else ""
+    if args.output and view != "memory":
+        raise argparse.ArgumentError(None, "-o plan.svg goes with --memory")
+    if args.data and view not in ("delegates", "schedule", "sizes", "nodes"):
+        raise argparse.ArgumentError(
+            None, "--data goes with --delegates, --schedule, --sizes and --nodes: the weights of the program"
+        )
+    if args.json and view == "text":
+        raise argparse.ArgumentError(None, "--text does not go with --json")
+    return view
 
 
 def _bundled(path: str) -> BundledProgram | None:

@@ -72,6 +72,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help="do not ask for kernels here: lower for a device that has more kernel libraries",
     )
+    parser.add_argument(
+        "--no-debug-data",
+        action="store_true",
+        help="leave out of the file what its instructions and delegates come from: modules, files and lines",
+    )
     bounds.add_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
@@ -108,6 +113,7 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
     executorch = ExecutorchBackendConfig(
         memory_planner=args.planner,
         check_kernels=not args.no_check_kernels,
+        emit_debug_data=not args.no_debug_data,
         external_constants=_files_by_pattern(args.external_weights, args.output),
     )
     config = LoweringConfig(

@@ -18,7 +18,7 @@ from delegraph.cli import backend_options, data_files, integrity, kernel_order, 
 
 if TYPE_CHECKING:
     from delegraph.cli.timing import Timing
-    from delegraph.devtools.profile import ProfileRow
+    from delegraph.devtools.profile import NodeTime, ProfileRow
     from delegraph.program.limits import Limits
     from delegraph.runtime.isolation.module import IsolatedMethod
     from delegraph.runtime.program import Program
@@ -92,7 +92,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help="in a process of its own, which opens no file and no socket once the program is loaded",
     )
-    parser.add_argument("--trace", action="store_true", help="also tell which instructions the time goes to")
+    parser.add_argument(
+        "--trace", action="store_true", help="also tell which steps, modules and lines of the model the time goes to"
+    )
     parser.add_argument("--rtol", type=float, help="of a .bpte: outputs may differ by atol + rtol * |expected| (1e-5)")
     parser.add_argument("--atol", type=float, help="of a .bpte: see --rtol (1e-8)")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -140,7 +142,7 @@ def _measure(args: argparse.Namespace) -> int:
     outputs, timing = measure(method, inputs, args.warmup or 0, args.repeat or _REPEAT)
     if args.isolated:
         timing = replace(timing, peak_memory=None)  # of this process, which did nothing
-    profile = _profile(program, name, inputs, options) if args.trace else []
+    profile = _profile(program, name, inputs, options, args.repeat or _REPEAT) if args.trace else _Profile([], [])
     if args.output:
         save_outputs(args.output, outputs)
     if args.output_dir:
@@ -168,7 +170,7 @@ class _Measured:
     timing: Timing
     inputs: list[object]
     outputs: list[object]
-    profile: list[ProfileRow]
+    profile: _Profile
 
 
 def limits(args: argparse.Namespace) -> Limits:
@@ -226,16 +228,33 @@ def _main_method(program: Program) -> str:
     return next(iter(names)) if len(names) == 1 else "forward"
 
 
-def _profile(program: Program, name: str, inputs: list[object], options: BackendOptions | None) -> list[ProfileRow]:
-    """Times of a method of its own, so that tracing does not slow the timed one."""
-    from delegraph.devtools.profile import profile_rows
+@dataclass(frozen=True, slots=True)
+class _Profile:
+    """Where the time of traced executions went: of the last one by what was called, of all by node."""
+
+    calls: list[ProfileRow]
+    nodes: list[NodeTime]
+
+
+def _profile(
+    program: Program, name: str, inputs: list[object], options: BackendOptions | None, repeat: int
+) -> _Profile:
+    """Times of a method of its own, so that tracing does not slow the timed one. Unless the user has options for
+    backends, those that can report the times of their nodes are asked to."""
+    from delegraph.devtools.profile import node_times, profile_rows, profiling_options
+    from delegraph.devtools.program_model.reading import read_model
+    from delegraph.plugins.registry import default_registry
+    from delegraph.program.walk import delegates
     from delegraph.runtime.execution.tracing import EventTracer
 
-    tracer = EventTracer()
-    method = program.load_method(name, event_tracer=tracer, backend_options=options)
-    method.execute(inputs)
-    method.execute(inputs)
-    return profile_rows(tracer.blocks[-1].profile_events)
+    tracer, plugins = EventTracer(), default_registry()
+    asked = options or profiling_options((record.id for record in delegates(program.records)), plugins)
+    method = program.load_method(name, event_tracer=tracer, backend_options=asked)
+    for _ in range(repeat + 1):  # the first one is slower
+        method.execute(inputs)
+    runs = [block.profile_events for block in tracer.blocks[-repeat:]]
+    model = read_model(program.records, program.named_data, plugins)
+    return _Profile(profile_rows(runs[-1]), node_times(runs, model, name))
 
 
 # ---- telling ---------------------------------------------------------------------------------------
@@ -249,8 +268,18 @@ def _to_json(measured: _Measured) -> dict[str, object]:
         "peak_memory_nbytes": measured.timing.peak_memory,
         "inputs": [_value_json(value) for value in measured.inputs],
         "outputs": [_value_json(value) for value in measured.outputs],
-        "profile": [asdict(row) for row in measured.profile],
+        "profile": [asdict(row) for row in measured.profile.calls],
+        "nodes": [_node_json(row) for row in measured.profile.nodes],
     }
+
+
+def _node_json(row: NodeTime) -> dict[str, object]:
+    node = row.node
+    known = {"operator": None, "instruction": None, "delegate": None, "debug_id": None}
+    if node is not None:
+        known = {name: getattr(node, name) for name in known}
+    times = {name: getattr(row, name) for name in ("median", "mean", "p90", "share", "reported", "counters")}
+    return {"name": row.name, **known, "module": row.module, "line": row.line, **times}
 
 
 def _value_json(value: Any) -> dict[str, object]:
@@ -272,6 +301,7 @@ _SHOWN = 8
 
 def _print(measured: _Measured) -> None:
     from delegraph.cli.timing import latency_text
+    from delegraph.devtools.profile import profile_tables
     from delegraph.tables import Table, milliseconds, print_table
 
     for role, values in (("input", measured.inputs), ("output", measured.outputs)):
@@ -280,9 +310,11 @@ def _print(measured: _Measured) -> None:
     print(f"loaded in {milliseconds(measured.load_seconds)}; {latency_text(measured.timing)}")
     if measured.timing.peak_memory is not None:
         print(f"peak memory of the process: {measured.timing.peak_memory / 2**20:,.1f} MiB")
-    rows = [(row.name, str(row.calls), milliseconds(row.seconds), f"{row.share:.1%}") for row in measured.profile]
+    rows = [(row.name, str(row.calls), milliseconds(row.seconds), f"{row.share:.1%}") for row in measured.profile.calls]
     columns = ("instruction", "calls", "time", "share")
     print_table(Table("one traced execution", columns, rows, frozenset(columns[1:])))
+    for table in profile_tables(measured.profile.nodes):
+        print_table(table)
 
 
 def _text(value: Any) -> str:

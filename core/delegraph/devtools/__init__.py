@@ -1,6 +1,8 @@
 """Looking at programs and runs, without torch. The public names, each imported when it is first used.
 
 summary.py         Program -> what is in it: inputs, outputs, operators, delegates, memory, sizes
+program_model/     Program -> its steps and weights as rows, through delegates, with modules and lines
+program_diff/      two programs -> how they differ
 profile.py         EventTracer -> where the time went
 bundled_program/   a program with inputs to try it on and expected outputs, in one `.bpte`
 selective_build/   programs -> a wheel or zipapp with what they need and nothing else
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
         verify_bundled_program,
         verify_case,
     )
+    from delegraph.devtools.profile import NodeTime, event_counters, node_times
+    from delegraph.devtools.program_diff.changes import Change, Kind, ProgramDiff
+    from delegraph.devtools.program_diff.comparing import diff_programs
+    from delegraph.devtools.program_model.reading import load_model
+    from delegraph.devtools.program_model.rows import DelegateRow, MethodModel, NodeRow, Origin, ProgramModel, WeightRow
     from delegraph.devtools.worker import WorkerDied, WorkerHangs, WorkerProcess, serve
 
 __all__ = [
@@ -35,13 +42,27 @@ __all__ = [
     "BundledSuite",
     "BundledTensor",
     "CaseResult",
+    "Change",
+    "DelegateRow",
+    "Kind",
+    "MethodModel",
     "MethodTestCase",
     "MethodTestSuite",
+    "NodeRow",
+    "NodeTime",
+    "Origin",
     "OutputComparison",
+    "ProgramDiff",
+    "ProgramModel",
+    "WeightRow",
     "WorkerDied",
     "WorkerHangs",
     "WorkerProcess",
+    "diff_programs",
+    "event_counters",
     "load_bundled_program",
+    "load_model",
+    "node_times",
     "serialize_bundled_program",
     "serve",
     "verify_bundled_program",
@@ -64,6 +85,18 @@ __getattr__, __dir__ = lazy_names(
             "OutputComparison",
             "verify_bundled_program",
             "verify_case",
+        ),
+        "delegraph.devtools.profile": ("NodeTime", "event_counters", "node_times"),
+        "delegraph.devtools.program_diff.changes": ("Change", "Kind", "ProgramDiff"),
+        "delegraph.devtools.program_diff.comparing": ("diff_programs",),
+        "delegraph.devtools.program_model.reading": ("load_model",),
+        "delegraph.devtools.program_model.rows": (
+            "DelegateRow",
+            "MethodModel",
+            "NodeRow",
+            "Origin",
+            "ProgramModel",
+            "WeightRow",
         ),
         "delegraph.devtools.worker": ("WorkerDied", "WorkerHangs", "WorkerProcess", "serve"),
     },

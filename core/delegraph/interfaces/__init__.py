@@ -29,6 +29,7 @@ otherwise, and have more where they have defaults.
     places.py            inputs that hold places of a tensor, and which of them it has not
     delegate_checks.py   what the runtime half of every backend asks of blobs and calls
     submission.py        a delegate's run that goes on beside the host's
+    description.py       what is in a blob: nodes, weights, device
     device.py            memory of a device, and tensors in it
     external_memory.py   tensors in memory that somebody else owns, as a device's allocator imports them
     dlpack.py            capsules of DLPack, read and written
@@ -80,6 +81,12 @@ if TYPE_CHECKING:
         shared_data,
         sizes_in_run,
         split_arguments,
+    )
+    from delegraph.interfaces.description import (
+        DelegateDescription,
+        DelegateNode,
+        DelegateWeight,
+        DescribedTensor,
     )
     from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
     from delegraph.interfaces.dma_buf import DmaBuf
@@ -156,8 +163,12 @@ __all__ = [
     "ConformanceKit",
     "DataLoader",
     "DataLoaderFactory",
+    "DelegateDescription",
+    "DelegateNode",
     "DelegateOptions",
+    "DelegateWeight",
     "DelegationSpec",
+    "DescribedTensor",
     "Device",
     "DeviceAllocator",
     "DeviceMemoryBuffer",
@@ -246,6 +257,12 @@ __getattr__, __dir__ = lazy_names(
             "shared_data",
             "sizes_in_run",
             "split_arguments",
+        ),
+        "delegraph.interfaces.description": (
+            "DelegateDescription",
+            "DelegateNode",
+            "DelegateWeight",
+            "DescribedTensor",
         ),
         "delegraph.interfaces.device": ("DeviceAllocator", "DeviceMemoryBuffer", "DeviceTensor"),
         "delegraph.interfaces.dma_buf": ("DmaBuf",),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from delegraph.interfaces.description import DelegateDescription
     from delegraph.interfaces.device import DeviceAllocator, DeviceTensor
     from delegraph.interfaces.submission import Event
     from delegraph.program.devices import Device
@@ -350,6 +351,16 @@ class BackendInterface(ABC):
         """The devices of this machine that it drives, the preferred one first, and those that it would drive if
         something were installed. For `delegraph doctor --devices`; may take seconds (since API 1.1)."""
         return ()
+
+    def describe(
+        self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
+    ) -> DelegateDescription | None:
+        """The content of a blob: nodes, weights, device, options. Tools tell sizes, times and origins by it.
+
+        As for `engine_files`, nothing is run and `init` is not called, so no device is needed; raises a `RuntimeFault`
+        for a blob that cannot be read. None: the backend does not tell, and a delegate is one piece to every tool.
+        """
+        return None
 
     def destroy(self, handle: Handle) -> None:
         """Release the resources that `init` acquired. Called once, when the method goes."""

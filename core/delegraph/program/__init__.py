@@ -13,6 +13,7 @@ from delegraph.lazy import lazy_names
 if TYPE_CHECKING:
     from delegraph.program.alternatives import alternatives_of, methods_of
     from delegraph.program.checks.verify import verify_program
+    from delegraph.program.debug_data import DebugData, SourceNode, debug_data_of
     from delegraph.program.devices import TARGET_DEVICE_COMPILE_SPEC_KEY, Device, target_device
     from delegraph.program.dtypes import DTYPES, nbytes, numpy_dtype, scalar_type
     from delegraph.program.files.deserialize import deserialize_program
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DTYPES",
     "TARGET_DEVICE_COMPILE_SPEC_KEY",
+    "DebugData",
     "Device",
     "ExternalData",
     "FlatTensor",
@@ -45,7 +47,9 @@ __all__ = [
     "ScalarType",
     "SegmentSource",
     "SerializationConfig",
+    "SourceNode",
     "alternatives_of",
+    "debug_data_of",
     "dense_strides",
     "deserialize_flat_tensor",
     "deserialize_program",
@@ -73,6 +77,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "delegraph.program.alternatives": ("alternatives_of", "methods_of"),
         "delegraph.program.checks.verify": ("verify_program",),
+        "delegraph.program.debug_data": ("DebugData", "SourceNode", "debug_data_of"),
         "delegraph.program.devices": ("TARGET_DEVICE_COMPILE_SPEC_KEY", "Device", "target_device"),
         "delegraph.program.dtypes": ("DTYPES", "nbytes", "numpy_dtype", "scalar_type"),
         "delegraph.program.files.deserialize": ("deserialize_program",),

@@ -13,6 +13,7 @@ import delegraph
 from delegraph.aot import BackendDetails, CompileSpec, PreprocessResult, SharedWeights
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.contract import CONTRACT_KEY
+from delegraph.program.debug_data import DEBUG_DATA_KEY
 from delegraph.runtime import BackendInterface
 from delegraph_partitioners import OperatorsPartitioner
 
@@ -75,7 +76,8 @@ def test_two_methods_that_share_a_linear_store_it_once() -> None:
     model, registry = Net(), plugins()
     one, many = torch.randn(1, 64), torch.randn(5, 64)
     both = lowered({"decode": export(model, (one,)), "prefill": export(model, (many,))}, registry)
-    [named] = [data for key, data in both.program.executorch_program.named_data.items() if key != CONTRACT_KEY]
+    own = (CONTRACT_KEY, DEBUG_DATA_KEY)
+    [named] = [data for key, data in both.program.executorch_program.named_data.items() if key not in own]
     assert len(named.data) == 64 * 64 * 4
     assert len(bytes(both)) < 2 * 64 * 64 * 4
     run = delegraph.load(bytes(both), method="decode", plugins=registry)

@@ -28,6 +28,7 @@ from delegraph.interfaces import (
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.contract import CONTRACT_KEY
+from delegraph.program.debug_data import DEBUG_DATA_KEY
 from delegraph.program.flat_tensor import deserialize_flat_tensor
 from delegraph.program.schema import DelegateCall, Tensor, TensorDataLocation
 from delegraph.program.weights_origin import PROGRAM_KEY
@@ -123,7 +124,7 @@ def test_a_repr_is_short_whatever_the_weights() -> None:
     lowered = lower(Scale3().eval(), (torch.ones(4),), config=config, plugins=registry_with())
     named_data = lowered.program.executorch_program.named_data
     nbytes = sum(len(entry.data) for entry in named_data.values())
-    assert named_data.keys() == {CONTRACT_KEY, PROGRAM_KEY}
+    assert named_data.keys() == {CONTRACT_KEY, DEBUG_DATA_KEY, PROGRAM_KEY}
     assert repr(lowered) == (
         "Lowered(LoweringReport(forward: 0 nodes in 0 delegates, 3 nodes left to kernels), ExecutorchProgramManager("
         f"Program('forward'; 0 bytes of constants, 0 of mutable data, 0 of delegates, {nbytes} of named data), "

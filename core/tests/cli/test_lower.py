@@ -16,7 +16,7 @@ import torch
 from delegraph.cli import main
 from delegraph.interfaces import Partitioner
 from delegraph.plugins.registry import PluginRegistry, default_registry, use_registry
-from delegraph.program import deserialize_flat_tensor, deserialize_program
+from delegraph.program import debug_data_of, deserialize_flat_tensor, deserialize_program
 from delegraph.program.schema import Program, Tensor, TensorShapeDynamism
 from delegraph_partitioners import OperatorsPartitioner
 
@@ -79,6 +79,11 @@ def test_one_method(factory: str) -> None:
     program = lower(factory)
     assert [plan.name for plan in program.execution_plan] == ["forward"]
     assert [tensor.sizes for tensor in input_tensors(program)] == [(2, 3)]
+
+
+def test_debug_data_can_be_left_out() -> None:
+    assert debug_data_of(lower("pair"))["forward"].nodes
+    assert debug_data_of(lower("pair", "--no-debug-data")) == {}
 
 
 def test_keyword_arguments() -> None:

@@ -102,7 +102,7 @@ def test_version_imports_no_plugin() -> None:
 
 
 def test_an_unknown_command_is_wrong_usage(refused: Refused) -> None:
-    choices = "'lower', 'quantize', 'compare', 'debug', 'run', 'inspect', 'sign', 'select', 'codegen', 'cache',"
+    choices = "'lower', 'quantize', 'compare', 'debug', 'run', 'inspect', 'diff', 'sign', 'select', 'codegen', 'cache',"
     assert f"invalid choice: 'walk' (choose from {choices} 'plugins', 'doctor', 'new')" in refused("walk", code=2)
 
 

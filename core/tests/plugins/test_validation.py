@@ -227,6 +227,7 @@ def test_hooks_and_attributes_are_read_off_the_interfaces() -> None:
             "cancel",
             "engine_files",
             "devices",
+            "describe",
             "destroy",
             "set_option",
             "get_option",

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+import delegraph
 from delegraph.aot import ETRecord, to_edge, to_edge_transform_and_lower
 from delegraph.program.etdump import deserialize_etdump, serialize_etdump
 from delegraph.runtime import Runtime
@@ -301,3 +302,28 @@ def test_executorchs_inspector_reads_the_same(files: Path, executorch_package: P
         name for names in ours["runtime_ops"] for name in names
     )
     assert all(value < 1e-6 for _, values in gaps for value in values)
+
+
+@pytest.mark.parametrize("backend", ["", "cpu"])
+def test_a_program_tells_what_an_etrecord_would(backend: str, tmp_path: Path) -> None:
+    """Of a program of Delegraph's, modules and operators are known without an ETRecord, inside of delegates, too."""
+    model, x = Model().eval(), torch.randn(3, 4)
+    backends = [backend] if backend else []
+    delegraph.lower(model, (x,), backends=backends).save(tmp_path / "m.pte")
+    loaded = Runtime.get().load_program(tmp_path / "m.pte", enable_etdump=True, debug_buffer_size=1 << 16)
+    options = {"CpuBackend": {"profiling": True}} if backend == "cpu" else {}
+    loaded.load_method("forward", backend_options=options).execute([x])
+    loaded.write_etdump_result_to_file(tmp_path / "run.etdp", tmp_path / "run.bin")
+    files = {"etdump_path": str(tmp_path / "run.etdp"), "debug_buffer_path": str(tmp_path / "run.bin")}
+    told = Inspector(**files, program=str(tmp_path / "m.pte"))  # type: ignore[arg-type]
+    assert told.find_total_for_module("up") > 0 and told.find_total_for_module("down") > 0
+    events = [event for block in told.event_blocks for event in block.events if event.op_types]
+    assert {bool(event.is_delegated_op) for event in events} >= {bool(backend)}
+    ops = {op for event in events for op in event.op_types}
+    assert ops & {"aten.linear.default", "aten.addmm.default"}
+    lines = {line for event in events for line in event.stack_traces.values()}
+    assert any("tests/test_inspector.py:" in str(line) for line in lines)
+    same = Inspector(**files, program=(tmp_path / "m.pte").read_bytes())  # type: ignore[arg-type]
+    assert [e.op_types for b in same.event_blocks for e in b.events] == [
+        e.op_types for b in told.event_blocks for e in b.events
+    ]

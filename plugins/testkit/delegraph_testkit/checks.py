@@ -96,6 +96,7 @@ _OF_BLOBS: Final = (
     "damaged_blobs_are_refused",
     "mutated_blobs_end_in_errors",
     "engine_files_are_of_sound_blobs",
+    "descriptions_are_of_sound_blobs",
     "kept_code_is_the_same",
     "every_blob_of_a_delegate_is_right",
 )

@@ -17,8 +17,23 @@ from typing import Any, Final
 
 import delegraph
 from delegraph.errors import DelegraphError, Internal, InvalidArgument
-from delegraph.interfaces import BackendInterface, BlobStamp, Compatibility, CompilationCache, Verdict, read_stamp
-from delegraph.program import alternatives_of, deserialize_program, methods_of, schema, write_program
+from delegraph.interfaces import (
+    BackendInterface,
+    BlobStamp,
+    Compatibility,
+    CompilationCache,
+    DelegateDescription,
+    Verdict,
+    read_stamp,
+)
+from delegraph.program import (
+    alternatives_of,
+    debug_data_of,
+    deserialize_program,
+    methods_of,
+    schema,
+    write_program,
+)
 from delegraph.runtime import Program
 from delegraph_testkit.bench import Bench, Stored
 from delegraph_testkit.doubled import doubled
@@ -30,6 +45,7 @@ from delegraph_testkit.running import Results, backend_called, check_call, check
 __all__ = [
     "damaged_blobs_are_refused",
     "delegates_are_independent",
+    "descriptions_are_of_sound_blobs",
     "engine_files_are_of_sound_blobs",
     "every_blob_of_a_delegate_is_right",
     "inputs_are_left_alone",
@@ -288,6 +304,56 @@ def engine_files_are_of_sound_blobs(bench: Bench, stored: Stored) -> None:
 
 
 _FILE: Final = "forward_delegate_0"
+
+
+def descriptions_are_of_sound_blobs(bench: Bench, stored: Stored) -> None:
+    """A backend that describes its blobs says what can be true of them, the same each time, calls steps as its
+    `debug_handle_map` does, and describes none of a blob that is empty, foreign or cut."""
+    program = Program.load(stored.file, data_path=stored.external or None)
+    for plan in methods_of(program.records):
+        origins = debug_data_of(program.records)[plan.name]
+        for record, steps in zip(plan.delegates, origins.delegates, strict=True):
+            blob = program.records.delegate_data[record.processed]
+            said = _described(record, blob, program.named_data)
+            _check_description(said, blob, program.named_data)
+            assert said == _described(record, blob, program.named_data), f"{stored.name}: describe differs each time"
+            ids = {node.debug_id for node in said.nodes}
+            assert not steps or ids & steps.keys(), (
+                f"{stored.name}: none of the steps that describe tells is in its debug_handle_map: it has"
+                f" {sorted(map(repr, steps))[:3]}, the nodes {sorted(map(repr, ids))[:3]}"
+            )
+    for how, damaged in _certainly_damaged(program.records):
+        for plan in methods_of(damaged):
+            for record in plan.delegates:
+                _refuses_to_describe(how, record, damaged.delegate_data[record.processed], program.named_data)
+
+
+def _described(
+    record: schema.BackendDelegate, blob: schema.Buffer, named_data: Mapping[str, Any]
+) -> DelegateDescription:
+    said: object = backend_called(record.id).describe(blob, record.compile_specs, named_data)
+    if said is None:
+        raise Unclaimed("it does not describe its blobs: to every tool a delegate is one piece")
+    assert isinstance(said, DelegateDescription), f"describe gives {said!r:.80}, not a DelegateDescription"
+    return said
+
+
+def _check_description(said: DelegateDescription, blob: schema.Buffer, named_data: Mapping[str, Any]) -> None:
+    sizes = {key: memoryview(data).nbytes for key, data in named_data.items()}
+    faults = said.faults(memoryview(blob).nbytes, sizes)
+    assert not faults, f"describe contradicts its blob: {'; '.join(faults)}"
+    assert said.nodes, "describe tells of no node: a blob runs something"
+
+
+def _refuses_to_describe(how: str, record: schema.BackendDelegate, blob: Any, named_data: Mapping[str, Any]) -> None:
+    try:
+        said = _described(record, blob, named_data)
+        _check_description(said, blob, named_data)
+    except Internal:
+        raise
+    except DelegraphError:
+        return
+    assert how == "a byte short", f"describe takes a blob that is {how}"
 
 
 def kept_code_is_the_same(bench: Bench, stored: Stored) -> None:

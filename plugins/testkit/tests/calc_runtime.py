@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from delegraph.errors import DelegateInvalidCompatibility
-from delegraph.interfaces import BackendInterface, CallQueue, Compatibility, Verdict
+from delegraph.interfaces import BackendInterface, CallQueue, Compatibility, DelegateDescription, DelegateNode, Verdict
 
 SHARED = {}
 COMPUTE = {
@@ -41,6 +41,10 @@ class Calc(BackendInterface):
         except (ValueError, TypeError, AttributeError) as error:
             raise DelegateInvalidCompatibility(f"not a blob of calc's: {error}") from error
         return names, weights, steps, outputs
+
+    def describe(self, processed, compile_specs, named_data):
+        _, _, steps, _ = self.init(None, processed, compile_specs)
+        return DelegateDescription(tuple(DelegateNode(step[-1], *step[:1], tuple(step[1:-1])) for step in steps))
 
     def num_outputs(self, handle):
         return len(handle[3])

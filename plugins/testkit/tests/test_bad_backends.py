@@ -29,6 +29,14 @@ def _with_files(body: str) -> tuple[str, str]:
     return "    def num_outputs", f"{method}    def num_outputs"
 
 
+def _describing(*nodes: str, more: str = "") -> tuple[str, str]:
+    """calc's half that runs, which describes any blob as these nodes and `more`."""
+    described = f"i.DelegateDescription(({''.join(map('{},'.format, nodes))}), {more})"
+    body = f"import delegraph.interfaces as i\n        return {described}"
+    method = f"    def describe(self, processed, compile_specs, named_data):\n        {body}\n\n"
+    return "    def num_outputs", f"{method}    def num_outputs"
+
+
 def _with_cache(key: str, code: str) -> tuple[str, str]:
     """calc's half that runs, which keeps `code` by `key`, and reads that in place of its blob."""
     kept = f"context.cache.kept(lambda f: (f / 'code').write_bytes({code}), {key})"
@@ -179,6 +187,27 @@ AT_RUN_TIME = [
         "contract/engine_files_are_of_sound_blobs",
         _with_files("return {name + '.json': [json.dumps(json.loads(bytes(processed))).encode()]}"),
         "JSONDecodeError",
+    ),
+    (
+        "contract/descriptions_are_of_sound_blobs",
+        _describing("i.DelegateNode('n', 'add')", "i.DelegateNode('n', 'add')"),
+        "it has several nodes 'n'",
+    ),
+    (
+        "contract/descriptions_are_of_sound_blobs",
+        _describing("i.DelegateNode('n', 'add')", more="(i.DelegateWeight('w', 'float32', (9999,), 39996),) * 2"),
+        "it has several weights 'w'; its weights and parts have 79992 bytes, and the blob",
+    ),
+    (
+        "contract/descriptions_are_of_sound_blobs",
+        _describing("i.DelegateNode('n', 'add')", more="(i.DelegateWeight('w', 'float32', (1,), 4, key='k'),)"),
+        "its weight 'w' has 4 bytes, the named data 'k' is not there",
+    ),
+    ("contract/descriptions_are_of_sound_blobs", _describing(), "describe tells of no node"),
+    (
+        "contract/descriptions_are_of_sound_blobs",
+        _describing("i.DelegateNode('n', 'add')"),
+        "describe takes a blob that is empty",
     ),
     (
         "contract/kept_code_is_the_same",

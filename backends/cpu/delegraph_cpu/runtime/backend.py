@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from delegraph.interfaces import (
     Argument,
@@ -38,6 +38,10 @@ from delegraph_cpu.runtime.opened import Opened
 from delegraph_cpu.runtime.options import CpuOptions
 from delegraph_cpu.runtime.profiling import ProfiledSession
 from delegraph_cpu.runtime.stored import with_weights
+
+if TYPE_CHECKING:
+    from delegraph.interfaces import DelegateDescription
+
 
 __all__ = ["CpuBackend"]
 
@@ -128,6 +132,14 @@ class CpuBackend(BackendInterface):
         """The ONNX model, its weights in it or, where it would be too large, beside it."""
         blob, weights = with_weights(unpack(processed), named_data)
         return onnx_files(name, blob.graph, weights)
+
+    def describe(
+        self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
+    ) -> DelegateDescription:
+        """The nodes of the ONNX graph, and its weights; onnxruntime is not needed for it."""
+        from delegraph_cpu.runtime.describing import described
+
+        return described(unpack(processed), named_data)
 
     def cancel(self, handle: OrtHandle, requested: bool) -> None:
         """onnxruntime stops between two of its nodes, in the bodies of loops as well, not within a node."""

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.interfaces import Buffer, shared_data
-from delegraph_cpu.blob import BACKEND_ID, Blob, Weight
+from delegraph.interfaces import Buffer
+from delegraph_cpu.blob import Blob, Weight
 from delegraph_cpu.graphs.rewriting import rewritten
 from delegraph_cpu.runtime.ort_values import array_in, type_in_graph
 from delegraph_cpu.runtime.unpacking import unpacked_weights
@@ -34,8 +34,4 @@ def with_weights(blob: _B, named_data: Mapping[str, Buffer]) -> tuple[_B, dict[s
 
 def _array(weight: Weight, blob: Blob, named_data: Mapping[str, Buffer]) -> NDArray[Any]:
     """A weight's content, where it lies."""
-    if weight.key is None:
-        data = memoryview(blob.data)[weight.offset : weight.offset + weight.nbytes]
-    else:
-        data = memoryview(shared_data(BACKEND_ID, named_data, weight.key, weight.nbytes))
-    return np.require(array_in(data, weight.dtype, weight.shape), requirements="A")
+    return np.require(array_in(blob.bytes_of(weight, named_data), weight.dtype, weight.shape), requirements="A")

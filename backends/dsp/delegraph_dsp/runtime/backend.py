@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from delegraph_dsp.runtime.machine import Machine
 from delegraph_dsp.runtime.timing import Cost, Timing, measure
 from delegraph_dsp.runtime.validator import validate
 from delegraph_machines.arguments import arrays_of
+
+if TYPE_CHECKING:
+    from delegraph.interfaces import DelegateDescription
 
 __all__ = ["DspBackend", "DspHandle"]
 
@@ -96,6 +99,15 @@ class DspBackend(BackendInterface):
     def cancel(self, handle: DspHandle, requested: bool) -> None:
         """Stop between two commands."""
         handle.machine.stopped = requested
+
+    def describe(
+        self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
+    ) -> DelegateDescription:
+        """The operators, their kernels, and the constants that each reads, as the transfers read them."""
+        from delegraph_dsp.runtime.describing import described
+
+        program = unpack(memoryview(processed), named_data)
+        return described(program, validate(program), memoryview(processed).nbytes)
 
     def num_outputs(self, handle: DspHandle) -> int:
         """The number in the program."""

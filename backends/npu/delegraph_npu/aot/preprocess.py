@@ -154,7 +154,7 @@ class Partition:
             outputs=tuple(_io(laid, self.layout, self.plan) for laid in self.layout.graph.outputs),
             operators=program.operators,
         )
-        handles = {i: _handles(self.layout, name) for i, name in enumerate(program.operators)}
+        handles = {name: _handles(self.layout, name) for name in program.operators}
         passes = {
             "folding": self.folded,
             "fusing": self.fused,
@@ -164,7 +164,7 @@ class Partition:
         }
         return PreprocessResult(
             pack(blob),
-            debug_handle_map={i: numbers for i, numbers in handles.items() if numbers},
+            debug_handle_map={name: numbers for name, numbers in handles.items() if numbers},
             data_store_output=named,
             _delegate_info_meta={name: str(result) for name, result in passes.items()},
         )

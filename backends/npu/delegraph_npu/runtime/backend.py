@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from delegraph_machines.arguments import arrays_of
 from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, NamedWeights, unpack
 from delegraph_npu.runtime.events import log_operators
 from delegraph_npu.runtime.program import Machine, read_program
+
+if TYPE_CHECKING:
+    from delegraph.interfaces import DelegateDescription
 
 __all__ = ["NpuBackend"]
 
@@ -110,6 +113,15 @@ class NpuBackend(BackendInterface):
     def cancel(self, handle: NpuHandle, requested: bool) -> None:
         """The machine stops between two commands."""
         handle.cancelled = requested
+
+    def describe(
+        self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
+    ) -> DelegateDescription:
+        """The operators, and the constants that each reads, in the machine's own form."""
+        from delegraph_npu.runtime.describing import described
+
+        blob = unpack(processed)
+        return described(read_program(blob, _weights(blob, named_data)))
 
     def num_outputs(self, handle: NpuHandle) -> int:
         """The number in the blob."""

@@ -42,7 +42,7 @@ from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_of, tensor_ov
 if TYPE_CHECKING:
     import openvino
 
-    from delegraph.interfaces import EventTracer
+    from delegraph.interfaces import DelegateDescription, EventTracer
 
 __all__ = ["OpenVinoBackend"]
 
@@ -198,6 +198,15 @@ class OpenVinoBackend(BackendInterface):
         blob = unpack(processed)
         net = read_ir(blob.xml, len(blob.bin))
         return ir_files(name, blob, net, [weight_data(weight, blob, named_data) for weight in blob.weights])
+
+    def describe(
+        self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
+    ) -> DelegateDescription:
+        """The operations of the IR, and its weights; OpenVINO is not needed for it."""
+        from delegraph_openvino.runtime.describing import described
+
+        blob = unpack(processed)
+        return described(blob, read_ir(blob.xml, len(blob.bin)), named_data)
 
     def cancel(self, handle: Handle, requested: bool) -> None:
         """OpenVINO stops between two of its nodes; a run that has not begun is not stopped."""

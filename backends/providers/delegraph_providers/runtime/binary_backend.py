@@ -29,6 +29,8 @@ from delegraph_providers.providers import QNN
 if TYPE_CHECKING:
     import onnxruntime
 
+    from delegraph.interfaces import DelegateDescription
+
 __all__ = ["QnnBackend"]
 
 
@@ -98,6 +100,14 @@ class QnnBackend(BackendInterface):
         for result, out in zip(results, outputs, strict=True):
             assert isinstance(out, np.ndarray)
             np.copyto(context.resize(out, result.shape), result)
+
+    def describe(
+        self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
+    ) -> DelegateDescription:
+        """The one binary that a blob is, its arguments and the device for which it was compiled."""
+        from delegraph_providers.runtime.describing import described
+
+        return described(unpack(processed, QNN), compile_specs)
 
     def num_outputs(self, handle: Handle) -> int:
         """The number in the blob's header, which the provider confirmed."""

@@ -40,6 +40,7 @@ from delegraph_providers.providers import (
 )
 
 if TYPE_CHECKING:
+    from delegraph.interfaces import DelegateDescription
     from delegraph_cpu.runtime.opened import Opened
 
 __all__ = [
@@ -146,6 +147,14 @@ class GraphBackend(BackendInterface):
 
         blob, weights = with_weights(unpack_graph(processed, self.provider), named_data)
         return onnx_files(name, blob.graph, weights)
+
+    def describe(
+        self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
+    ) -> DelegateDescription:
+        """The nodes of the ONNX graph, and its weights; the provider is not needed for it."""
+        from delegraph_cpu.runtime.describing import described
+
+        return described(unpack_graph(processed, self.provider), named_data)
 
     def cancel(self, handle: _Handle, requested: bool) -> None:
         """onnxruntime stops between two nodes, or parts, that it gives to the provider."""

@@ -20,6 +20,7 @@ from delegraph.aot.delegation.lowered_module import Compiled, LoweredBackendModu
 from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.delegation.report import FallbackEntry
 from delegraph.aot.emission.alternatives import SharedData, variant_plan
+from delegraph.aot.emission.debug_data import debug_data
 from delegraph.aot.emission.fallback import Fallback
 from delegraph.aot.emission.instructions import DelegateInfo
 from delegraph.aot.emission.manager import ExecutorchProgramManager
@@ -32,6 +33,7 @@ from delegraph.interfaces.lowering import NamedDataStoreOutput
 from delegraph.program.alternatives import AlternativeOf
 from delegraph.program.buffers import are_equal
 from delegraph.program.contract import CONTRACT_KEY, write_contracts
+from delegraph.program.debug_data import DEBUG_DATA_KEY, write_debug_data
 from delegraph.program.files.costs import costs_of
 from delegraph.program.files.serialize import program_pieces
 from delegraph.program.flat_tensor import ExternalData, FlatTensor
@@ -66,6 +68,8 @@ def assemble(
     files = _tensor_data(emitted.data.external_constants, named)
     if files:
         program, files = _with_origin(program, files)
+    if config.emit_debug_data:  # behind the origin: a line that has moved makes no other program
+        program = _with_debug_data(program, emitted.methods, delegates)
     return ExecutorchProgramManager(
         executorch_program=program,
         config=config,
@@ -230,3 +234,11 @@ def _with_origin(program: Program, files: Mapping[str, FlatTensor]) -> tuple[Pro
     named_data = {**program.named_data, PROGRAM_KEY: NamedData(origin.to_bytes())}
     marked = {tag: replace(file, origin=origin) for tag, file in files.items()}
     return replace(program, named_data=MappingProxyType(named_data)), marked
+
+
+def _with_debug_data(
+    program: Program, methods: Iterable[EmittedMethod], delegates: Mapping[str, Sequence[LoweredBackendModule]]
+) -> Program:
+    """The program with what its instructions and delegates come from."""
+    named = NamedData(write_debug_data({method.name: debug_data(method, delegates[method.name]) for method in methods}))
+    return replace(program, named_data=MappingProxyType({**program.named_data, DEBUG_DATA_KEY: named}))

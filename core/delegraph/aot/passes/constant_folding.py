@@ -13,7 +13,7 @@ weights.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,7 +31,10 @@ from delegraph.aot.graph.external_constants import external_tag
 from delegraph.aot.graph.signature import ResolvedSignature, live_nodes
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase, ExportedProgramPassResult
 
-__all__ = ["ConstantFolding", "constant_folding"]
+__all__ = ["MADE_OF", "ConstantFolding", "constant_folding"]
+
+MADE_OF: Final = "made_of"
+"""The key in the `meta` of a constant's node that has the qualified names of the weights which it was computed from."""
 
 ALLOWANCE: Final = 1024
 """Bytes that the results of a group may take beyond the weights it replaces."""
@@ -90,17 +93,28 @@ def _replaced(
 ) -> ExportedProgram:
     """`program` with constants where `folded` stood, and without the calls that nothing needs now."""
     graph, root = program.graph, attributes(program.graph_module)
+    names = {node: stored.name for node, stored in ResolvedSignature.of(program).constants.items()}
     for node, tensor in folded.items():
         name = f"_folded_{first[node].name}"
         root[name] = tensor
         with graph.inserting_before(node):
             constant = graph.create_node("get_attr", name)
-        constant.meta = dict(node.meta)
+        constant.meta = {**node.meta, MADE_OF: tuple(_weights_behind(node, names))}
         node.replace_all_uses_with(constant)
     for node in reversed(list(foldable)):  # users before what they use
         if not node.users:
             graph.erase_node(node)
     return with_graph(program, root, graph)
+
+
+def _weights_behind(node: Node, names: Mapping[Node, str]) -> Iterator[str]:
+    """The qualified names of the weights that `node` is computed from, in the order in which it reads them."""
+    seen, left = {node}, [node]
+    while left:
+        sources = [source for source in left.pop(0).all_input_nodes if source not in seen]
+        seen.update(sources)
+        left += sources
+        yield from (names[source] for source in sources if source in names)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from torch.fx import GraphModule
 
+from delegraph.program import debug_data_of, deserialize_program, methods_of
 from delegraph_executorch.devtools.debug_format.et_schema import OperatorGraph, OperatorNode
 from delegraph_executorch.devtools.etdump import schema_flatcc as flatcc
 from delegraph_executorch.devtools.etrecord import ETRecord, parse_etrecord
@@ -106,7 +107,9 @@ class Inspector:
     `delegate_time_scale_converter(name, time)` instead, if it is given. `delegate_metadata_parser` makes columns of
     what backends say of a run. Values are read from `debug_buffer_path`. `reference_graph_name` is the graph in the
     ETRecord whose nodes events are told by. `method_name` is the method of runs whose ETDump does not say it, as
-    ExecuTorch's runtime's do not; None finds it: the method of the ETRecord whose calls they are.
+    ExecuTorch's runtime's do not; None finds it: the method of the ETRecord whose calls they are. `program`, which
+    ExecuTorch's has not, is the program that ran, a path or its bytes: it is asked where there is no ETRecord, as
+    programs of Delegraph's carry operators, modules and lines.
 
     `event_blocks` has the result. Raises `ValueError` (also if several methods fit a run equally well), `TypeError`,
     `ETRecordError`, and `RuntimeError` where only one of the scales is cycles.
@@ -125,6 +128,7 @@ class Inspector:
         enable_module_hierarchy: bool = False,
         reference_graph_name: str = EDGE_DIALECT_GRAPH_KEY,
         method_name: str | None = None,
+        program: str | bytes | None = None,
     ) -> None:
         if (source_time_scale is TimeScale.CYCLES) is not (target_time_scale is TimeScale.CYCLES):
             raise RuntimeError("For TimeScale in cycles both the source and target time scale have to be in cycles.")
@@ -149,6 +153,8 @@ class Inspector:
             delegate_time_scale_converter=delegate_time_scale_converter or (lambda name, time: time / factor),
         )
         self._consume_etrecord(reference_graph_name)
+        if self._etrecord is None and program is not None:
+            self._consume_program(program)
 
     def _consume_etrecord(self, reference_graph_name: str) -> None:
         """Give events their debug handles and nodes, and blocks of bundled inputs the outputs that are right."""
@@ -162,6 +168,16 @@ class Inspector:
         nodes = {name: self._nodes(reference_graph_name, name, names) for name in names}
         methods = {name: MethodRecord.of(record, name, nodes[name]) for name in names}
         self._reference_outputs = record._reference_outputs or {}
+        self._tell_all(methods)
+
+    def _consume_program(self, program: str | bytes) -> None:
+        """Give events the debug handles and nodes that the program itself tells of."""
+        records = deserialize_program(Path(program).read_bytes() if isinstance(program, str) else program)
+        known = debug_data_of(records)
+        plans = (plan for plan in methods_of(records) if plan.name in known)
+        self._tell_all({plan.name: MethodRecord.of_program(plan, known[plan.name]) for plan in plans})
+
+    def _tell_all(self, methods: Mapping[str, MethodRecord]) -> None:
         for block in self.event_blocks:
             if block.method_name is None:
                 block.method_name = self._method_name or fitting_method(block._calls(), methods, block.name)
@@ -185,7 +201,9 @@ class Inspector:
         method = methods.get(block.method_name or "")
         if block._calls() and (method is None or not method.nodes):
             known = ", ".join(name for name, one in methods.items() if one.nodes)
-            log.warning("The ETRecord knows no nodes of the method %r, only of %s", block.method_name, known)
+            log.warning(
+                "The ETRecord, or the program, knows no nodes of the method %r, only of %s", block.method_name, known
+            )
         if method is None:
             return
         block._gen_resolve_debug_handles(method.handles, method.delegates, method.num_outputs)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from delegraph.aot import ETRecord
+from delegraph.program import DebugData, SourceNode
+from delegraph.program.schema import DelegateCall, ExecutionPlan
 from delegraph_executorch.devtools.debug_format.base_schema import OperatorNode
 from delegraph_executorch.devtools.etdump import schema_flatcc as flatcc
 from delegraph_executorch.devtools.inspector._debug_handles import as_key
@@ -37,7 +39,8 @@ KERNEL_CALL, DELEGATE_CALL = "native_call_", "DELEGATE_CALL"
 
 @dataclass(frozen=True)
 class MethodRecord:
-    """What an ETRecord knows of a method's instructions, by their numbers as text, and its nodes by debug handle."""
+    """What an ETRecord, or a program's file, knows of a method's instructions, by their numbers as text, and its nodes
+    by debug handle."""
 
     handles: Mapping[str, Any]
     delegates: Mapping[str, Any]
@@ -53,6 +56,25 @@ class MethodRecord:
         )
         return cls(handles, delegates, num_outputs, nodes)
 
+    @classmethod
+    def of_program(cls, plan: ExecutionPlan, data: DebugData) -> MethodRecord:
+        """What a program's file says of itself: `data` is the debug data of the method."""
+        called = {
+            str(number): instruction.delegate_index
+            for number, instruction in enumerate(plan.chains[0].instructions)
+            if isinstance(instruction, DelegateCall)
+        }
+        handles = {
+            str(number): list(own) if str(number) in called or len(own) != 1 else own[0]
+            for number, own in data.instructions.items()
+        }
+        delegates = {
+            number: {"name": plan.delegates[index].id, "delegate_map": data.delegates[index]}
+            for number, index in called.items()
+            if index < len(data.delegates)
+        }
+        return cls(handles, delegates, {}, {handle: _nodes(handle, node) for handle, node in data.nodes.items()})
+
     def fit(self, calls: Iterable[tuple[str, str]]) -> int:
         """How many of the calls, (instruction, event's name), are of its operators; -1 if one cannot be its own."""
         calls = [*calls]
@@ -64,6 +86,14 @@ class MethodRecord:
         handles = self.handles.get(instruction)
         nodes = [node for one in (() if handles is None else as_key(handles)) for node in self.nodes.get(one, ())]
         return {_operator(node.op) for node in nodes if node.op}
+
+
+def _nodes(handle: int, source: SourceNode) -> list[OperatorNode]:
+    """The nodes with one handle, by ExecuTorch's names of operators: `aten.relu.default`."""
+    modules = {source.module: (source.module, "")} if source.module else {}
+    metadata = {"debug_handle": handle, "stack_trace": source.line, "nn_module_stack": modules}
+    ops = [name.replace("::", ".") + ("" if "." in name else ".default") for name in source.operators]
+    return [OperatorNode(f"{op}_{handle}", metadata=metadata, op=op) for op in ops]
 
 
 def _called(event: str) -> str:

@@ -26,7 +26,8 @@ aten = torch.ops.aten
 class Compiler(GraphConverter[int]):
     """Walks over a partition; each of its values is the number of a register.
 
-    `keys` are those of the weights that other partitions have too, by the names of their placeholders.
+    `keys` are those of the weights that other partitions have too, by the names of their placeholders; `handles` say
+    which nodes of the model a step comes from, by the register that it writes.
     """
 
     table = TABLE
@@ -36,6 +37,7 @@ class Compiler(GraphConverter[int]):
         self.keys = keys
         self.program = Program([], [], [], [])
         self.sections: dict[str, bytes] = {}
+        self.handles: dict[int, tuple[int, ...]] = {}
         self._new = count().__next__
 
     def input(self, node: Node) -> int:
@@ -53,6 +55,7 @@ class Compiler(GraphConverter[int]):
         """Add a step; the register of its result."""
         reads = [self.value(argument) for argument in arguments]
         self.program.steps.append(Step(operation, reads, self._new(), factor))
+        self.handles[self.program.steps[-1].writes] = self.debug_handles()
         return self.program.steps[-1].writes
 
 
@@ -121,7 +124,7 @@ class SampleNameLowering(BackendDetails):
         # A blob for each of several revisions of the device: `variant="r2", variants=[BlobVariant("r1", …)]` as well.
         # The other half's `check` says which is for the one that is there (Delegraph's docs, "One file for several
         # devices").
-        return PreprocessResult(FORMAT.pack(compiler.program, compiler.sections))
+        return PreprocessResult(FORMAT.pack(compiler.program, compiler.sections), compiler.handles)
 
     @classmethod
     def preprocess_multimethod(cls, edge_programs: Any, compile_specs: Any) -> dict[str, list[PreprocessResult]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from delegraph.interfaces import BlobFormat, Buffer, Size, read_record, shared_data
+from delegraph.interfaces import BlobFormat, Buffer, DelegateNode, DelegateWeight, Size, read_record, shared_data
 
 BACKEND_ID = "SampleName"
 FORMAT = BlobFormat(BACKEND_ID, "sample-name", versions=(1,))
@@ -33,6 +33,10 @@ class Constant:
     shape: tuple[Size, ...]
     key: str
 
+    def weight(self) -> DelegateWeight:
+        """For tools, as it is stored."""
+        return DelegateWeight(str(self.register), "float32", self.shape, 4 * prod(self.shape), self.key or None)
+
 
 @dataclass
 class Step:
@@ -42,6 +46,10 @@ class Step:
     reads: list[int]
     writes: int
     factor: float
+
+    def node(self) -> DelegateNode:
+        """For tools, by the id that it has in the other half's `handles`."""
+        return DelegateNode(str(self.writes), self.operation, tuple(map(str, self.reads)), debug_id=self.writes)
 
 
 @dataclass

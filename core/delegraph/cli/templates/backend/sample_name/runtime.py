@@ -18,9 +18,10 @@ from delegraph.interfaces import (
     Buffer,
     CallQueue,
     CompileSpec,
+    DelegateDescription,
     Event,
 )
-from sample_name.blob import FORMAT, PRECISIONS, Program, decode
+from sample_name.blob import FORMAT, PRECISIONS, Constant, Program, Step, decode
 
 COMPUTE: Mapping[str, Callable[..., Any]] = {
     "add": lambda factor, a, b: a + factor * b,
@@ -90,6 +91,11 @@ class SampleNameBackend(BackendInterface):
             if check_finite and not np.isfinite(values[register]).all():
                 raise InvalidState("a result is not finite, and check_finite was asked for")
             context.resize(out, values[register].shape)[...] = values[register]
+
+    def describe(self, processed: Buffer, compile_specs: Any, named_data: Mapping[str, Buffer]) -> DelegateDescription:
+        """The content of a blob, as `delegraph inspect` shows it."""
+        program, _ = decode(processed, named_data)
+        return DelegateDescription(tuple(map(Step.node, program.steps)), tuple(map(Constant.weight, program.constants)))
 
     def submits(self, handle: Delegate) -> bool:
         """The host goes on while the device works. Leave these two out if yours keeps the host waiting."""
