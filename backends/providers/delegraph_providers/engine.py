@@ -226,7 +226,8 @@ def session(
     devices = _of_kind(provider, _require(provider), kind)
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 4
-    for key, value in {**dict(provider.entries), **(entries or {})}.items():
+    settings.enable_mem_pattern = provider.plans_memory
+    for key, value in (entries or {}).items():
         settings.add_session_config_entry(key, value)
     if weights:
         settings.add_external_initializers(list(weights), list(map(ort_value, weights.values())))

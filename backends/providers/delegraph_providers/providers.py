@@ -40,7 +40,7 @@ class Provider:
     device_library: the function of the package that gives the library for its device, where the provider asks for one.
     memory: the name that `IOBinding` has for its memory, in which states may stay; "": it has no such memory, or nobody
         has tried.
-    entries: entries of every session's configuration (onnxruntime's `SessionOptions.add_session_config_entry`).
+    plans_memory: whether onnxruntime may plan the memory of a session (`SessionOptions.enable_mem_pattern`).
     run_on: on which machines it was run; "": its documentation was read, no more.
     promises: what its documentation says it needs and does.
     """
@@ -58,7 +58,7 @@ class Provider:
     compiles: bool = False
     device_library: str = ""
     memory: str = ""
-    entries: tuple[tuple[str, str], ...] = ()
+    plans_memory: bool = True
     run_on: str = ""
     promises: str = ""
 
@@ -163,7 +163,7 @@ WINDOWSML: Final = Provider(
     "DmlExecutionProvider",
     ("GPU",),
     built_into="onnxruntime-windowsml",
-    entries=(("session.disable_mem_pattern", "1"),),
+    plans_memory=False,
     promises="onnxruntime-windowsml 1.30: Windows, a GPU with Direct3D 12; one thread at a time in a session",
 )
 """onnxruntime.ai/docs/execution-providers/DirectML-ExecutionProvider.html."""
