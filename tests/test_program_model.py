@@ -68,6 +68,25 @@ def test_every_backend_describes_its_blobs(model: ProgramModel) -> None:
     assert all(row.described is not None and row.described.nodes for row in model.delegates)
 
 
+def test_a_blob_of_two_methods_is_in_the_file_once() -> None:
+    net, batch = Net().eval(), torch.export.Dim("batch", min=2, max=8)
+    x = torch.randn(4, 16)
+    programs = {
+        "many": torch.export.export(net, (x,), dynamic_shapes=({0: batch},)),
+        "one": torch.export.export(net, (x[:1],)),
+    }
+    content = bytes(delegraph.lower(programs, backends=["cpu"]))
+    model = load_model(content)
+    assert {row.place for row in model.delegates} == {"delegate 0 of many"}
+    sizes = sizes_of(deserialize_program(content), model, file_sizes(content, len(content)))
+    assert [part.name for part in sizes.parts if "delegate" in part.name and part.within == "file"] == [
+        "delegate 0 of many, 0 of one (CpuBackend)"
+    ]
+    assert len(content) == sum(part.nbytes for part in sizes.parts if part.within == "file")
+    assert all(part.nbytes >= 0 for part in sizes.parts)
+    assert not sizes.repeated
+
+
 def test_steps_come_from_modules_and_lines(model: ProgramModel) -> None:
     products = {
         row.origin.module for row in model.nodes if {"addmm", "linear", "mm"} & _operators(row.origin.operators)

@@ -25,6 +25,7 @@ from delegraph.program.buffers import byte_view
 from delegraph.program.checks.verify_values import is_external
 from delegraph.program.debug_data import DebugData, StepId, debug_data_of
 from delegraph.program.dtypes import dtype_info, nbytes
+from delegraph.program.files.content_pool import first_equals
 from delegraph.program.schema import (
     BackendDelegate,
     Buffer,
@@ -58,13 +59,24 @@ def load_model(
 
 def read_model(program: Program, named_data: Mapping[str, Buffer], plugins: PluginRegistry) -> ProgramModel:
     """The model of `program`; `named_data` are its own and those of its `.ptd` files."""
-    origins = debug_data_of(program)
+    origins, places = debug_data_of(program), _places(program)
     return ProgramModel(
         tuple(
-            _Reader(program, plan, origins.get(plan.name, DebugData()), named_data, plugins).read()
+            _Reader(program, plan, origins.get(plan.name, DebugData()), named_data, plugins, places).read()
             for plan in methods_of(program)
         )
     )
+
+
+def _places(program: Program) -> dict[int, str]:
+    """The place of each blob, by its number: the first delegate that has it, or one of the same bytes."""
+    places: dict[int, str] = {}
+    first = first_equals(program.delegate_data)
+    for plan in methods_of(program):
+        for index, record in enumerate(plan.delegates):
+            same = places.setdefault(first[record.processed], f"delegate {index} of {plan.name}")
+            places[record.processed] = same
+    return places
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +88,7 @@ class _Reader:
     debug_data: DebugData
     named_data: Mapping[str, Buffer]
     plugins: PluginRegistry
+    places: Mapping[int, str]
 
     def read(self) -> MethodModel:
         delegates = tuple(self._delegate(index, record) for index, record in enumerate(self.plan.delegates))
@@ -97,15 +110,22 @@ class _Reader:
         blob = self.program.delegate_data[record.processed]
         described: DelegateDescription | None = None
         try:
-            name = f"delegate {index} of {self.plan.name}"
-            described = describe(record.id, name, blob, record.compile_specs, self.named_data, self.plugins)
+            described = describe(
+                record.id,
+                f"delegate {index} of {self.plan.name}",
+                blob,
+                record.compile_specs,
+                self.named_data,
+                self.plugins,
+            )
             reason = "" if described else "this backend does not describe its blobs"
         except PluginNotFound:
             reason = "its backend is not installed here"
         except DelegraphError as error:
             reason = str(error)
         specs = {spec.key: spec.value for spec in record.compile_specs}
-        return DelegateRow(self.plan.name, index, record.id, byte_view(blob).nbytes, described, reason, specs)
+        size, place = byte_view(blob).nbytes, self.places[record.processed]
+        return DelegateRow(self.plan.name, index, record.id, size, place, described, reason, specs)
 
     # ---- what the host runs ----
 
@@ -197,7 +217,6 @@ class _Inside:
     def _weight(self, weight: DelegateWeight) -> WeightRow:
         read_by = self.readers.get(weight.name, ())
         origin = self.reader.origin(dict.fromkeys(handle for node in read_by for handle in self.handles[node.name]))
-        own = f"delegate {self.row.index} of {self.row.method}"
         return WeightRow(
             self.row.method,
             self.row.index,
@@ -206,7 +225,7 @@ class _Inside:
             weight.dtype,
             weight.shape,
             weight.nbytes,
-            own if weight.key is None else f"named data {weight.key}",
+            self.row.place if weight.key is None else f"named data {weight.key}",
             origin,
             weight.data,
         )

@@ -135,12 +135,17 @@ def _identity(row: WeightRow) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DelegateRow:
-    """A delegate. `described` is what its backend says is in it; if that is None, `reason` says why."""
+    """A delegate. `described` is what its backend says is in it; if that is None, `reason` says why.
+
+    `place` is the part of the file that its blob is, `delegate 0 of forward`: delegates that have one blob, as a prompt
+    of any length and a step of one token may, have the first one's.
+    """
 
     method: str
     index: int
     backend: str
     nbytes: int
+    place: str
     described: DelegateDescription | None
     reason: str = ""
     compile_specs: Mapping[str, bytes] = field(default_factory=dict)

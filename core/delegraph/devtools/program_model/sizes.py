@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from delegraph.devtools.program_model.rows import BESIDE, ProgramModel, WeightRow
+from delegraph.devtools.program_model.rows import BESIDE, DelegateRow, ProgramModel, WeightRow
 from delegraph.devtools.summary import FileSizes
 from delegraph.program.alternatives import alternatives_of
 from delegraph.program.buffers import byte_view
@@ -111,11 +111,15 @@ def _parts(program: Program, model: ProgramModel, sizes: FileSizes) -> Iterator[
 
 def _blobs(program: Program, model: ProgramModel) -> Iterator[PartSize]:
     """The blobs of delegates, and of the alternatives that may run in their place."""
-    blobs = {(row.method, row.index): row for row in model.delegates}
     plans = {plan.name: plan for plan in program.execution_plan}
-    for (method, index), row in blobs.items():
-        blob = program.delegate_data[plans[method].delegates[index].processed]
-        name = f"delegate {index} of {method} ({row.backend})"
+    by_place: dict[str, list[DelegateRow]] = {}
+    for row in model.delegates:
+        by_place.setdefault(row.place, []).append(row)
+    for rows in by_place.values():
+        row, sharing = rows[0], rows[1:]
+        blob = program.delegate_data[plans[row.method].delegates[row.index].processed]
+        also = "".join(f", {other.index} of {other.method}" for other in sharing)
+        name = f"delegate {row.index} of {row.method}{also} ({row.backend})"
         yield PartSize(name, row.nbytes, compressed=_ratio([blob]))
         if row.described is not None:
             yield PartSize("weights", row.weight_nbytes, name)
