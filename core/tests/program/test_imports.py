@@ -37,6 +37,7 @@ def test_public_names_are_pinned() -> None:
     assert delegraph.program.__all__ == [
         "DTYPES",
         "TARGET_DEVICE_COMPILE_SPEC_KEY",
+        "DebugData",
         "Device",
         "ExternalData",
         "FlatTensor",
@@ -45,7 +46,10 @@ def test_public_names_are_pinned() -> None:
         "ScalarType",
         "SegmentSource",
         "SerializationConfig",
+        "SourceNode",
         "alternatives_of",
+        "debug_data_of",
+        "dense_strides",
         "deserialize_flat_tensor",
         "deserialize_program",
         "from_text",

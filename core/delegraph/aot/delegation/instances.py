@@ -187,8 +187,8 @@ class _Comparison:
         return first
 
     def _same_shape(self, first: Node, second: Node) -> bool:
-        own, others = (map(self._at_sizes, _sizes(node.meta.get("val"))) for node in (first, second))
-        return [*own] == [*others]
+        own, others = ([size.xreplace(self.sizes) for size in _sizes(node.meta.get("val"))] for node in (first, second))
+        return own == others
 
     def operands(self, first: Node, second: Node) -> Leaves | None:
         """The pairs that have to be alike for these two to be; None where they are not."""
@@ -229,7 +229,7 @@ class _Comparison:
         return spec == other_spec and all(
             type(a) is type(b)
             and getattr(a, "dtype", None) == getattr(b, "dtype", None)
-            and [self._at_sizes(size) for size in _sizes(a)] == _sizes(b)
+            and [size.xreplace(self.sizes) for size in _sizes(a)] == _sizes(b)
             for a, b in zip(own, others, strict=True)
         )
 
@@ -283,7 +283,9 @@ def _sizes(value: object) -> list[sympy.Expr]:
 
 
 def _expr(number: Any) -> sympy.Expr:
-    return number.node.expr if isinstance(number, _SYMBOLIC) else sympy.sympify(number)
+    if isinstance(number, _SYMBOLIC):
+        return number.node.expr
+    return sympy.Float(number) if isinstance(number, float) else sympy.Integer(number)
 
 
 _SYMBOLIC: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)

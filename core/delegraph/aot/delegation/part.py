@@ -82,8 +82,11 @@ def program_of(whole: ExportedProgram, nodes: Sequence[Node]) -> ExportedProgram
 def _reads(
     nodes: Sequence[Node], specs: dict[str, InputSpec], is_owned: Callable[[Node], bool]
 ) -> tuple[list[Node], list[Node], list[Node]]:
-    """The nodes that the part reads from outside: constants that it owns, arguments in the order of the graph, so that
-    two methods of one model call its delegate alike, control-flow bodies."""
+    """The nodes that the part reads from outside: constants that it owns, arguments, control-flow bodies.
+
+    Arguments are in the order of the graph, so that two methods of one model call its delegate alike; behind the values
+    of a run come the program's own tensors.
+    """
     inside = set(nodes)
     reads = dict.fromkeys(read for node in nodes for read in node.all_input_nodes if read not in inside)
     constants = [node for node in reads if is_owned(node)]
@@ -91,7 +94,12 @@ def _reads(
     # bodies are no values: each part gets a reference of its own, and shares the module behind it
     references = [node for node in reads if node.op == "get_attr"]
     outside = set(constants) | set(references)
-    return constants, sorted(node for node in reads if node not in outside), references  # in graph order
+    arguments = sorted(node for node in reads if node not in outside)  # nodes compare by their places in the graph
+
+    def is_own(node: Node) -> bool:
+        return node.name in specs and specs[node.name].kind is not InputKind.USER_INPUT
+
+    return constants, sorted(arguments, key=is_own), references
 
 
 def _program(
