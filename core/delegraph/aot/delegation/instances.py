@@ -26,7 +26,7 @@ from delegraph.aot.graph.external_constants import external_tag
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.provenance import OPERAND
 from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature
-from delegraph.aot.graph.stored_tensor import have_same_bytes
+from delegraph.aot.graph.stored_tensor import have_same_bytes, memory_of
 from delegraph.aot.torch_internals import ValueRanges
 from delegraph.interfaces.lowering import PreprocessResult
 
@@ -57,29 +57,31 @@ def instances_of(
 
     Those with the most free sizes are looked at first, so that what all others are stays.
     """
-    waiting = [(module, _Form.of(module.original_module)) for group in modules.values() for module in group]
+    every = [module for group in modules.values() for module in group]
+    served = {module for module in every if may_be(module)} if len(every) > 1 else set()
+    if not served:
+        return {}
+    waiting = [(module, _Form.of(module.original_module)) for module in every]
     waiting.sort(key=lambda entry: -len(entry[1].symbols))
-    general: list[tuple[LoweredBackendModule, _Form]] = []
+    general: dict[object, list[tuple[LoweredBackendModule, _Form]]] = {}
     instances: dict[LoweredBackendModule, Instance] = {}
     for module, form in waiting:
-        instance = next(_generals(module, form, general, may_be), None)
+        alike = general.setdefault(form.weights_key(), [])
+        instance = next(_generals(module, form, alike), None) if module in served else None
         if instance is None:
-            general.append((module, form))
+            alike.append((module, form))
         else:
             instances[module] = instance
     return instances
 
 
 def _generals(
-    module: LoweredBackendModule,
-    form: _Form,
-    general: Sequence[tuple[LoweredBackendModule, _Form]],
-    may_be: Callable[[LoweredBackendModule], bool],
+    module: LoweredBackendModule, form: _Form, general: Sequence[tuple[LoweredBackendModule, _Form]]
 ) -> Iterator[Instance]:
     for other, other_form in general:
         if (other.compile_specs, other.has_fallback) == (module.compile_specs, module.has_fallback):
             pairs = _pairs(other_form, form)
-            if pairs is not None and may_be(module):
+            if pairs is not None:
                 yield Instance(other, _handles(pairs))
 
 
@@ -112,6 +114,13 @@ class _Form:
         states = self.signature.states
         return {states[back.target].name: back.source for back in self.signature.write_backs if back.target in states}
 
+    def weights_key(self) -> object:
+        """Equal for programs of equal weights, and hardly for others: hundreds of partitions of one form are told apart
+        by their weights without a comparison of each two. Numbers do not count."""
+        held = (*self.signature.constants.values(), *self.signature.states.values())
+        weights = (stored.tensor for stored in held if stored.tensor.numel() >= _NO_NUMBER)
+        return tuple(sorted((str(weight.dtype), str(tuple(weight.shape)), _beginning(weight)) for weight in weights))
+
     def limits(self, symbol: sympy.Symbol) -> ValueRanges[Any]:
         mode = fake_mode_of(self.program)
         env = None if mode is None else mode.shape_env
@@ -119,12 +128,25 @@ class _Form:
         return self.program.range_constraints.get(symbol) or known.get(symbol) or ValueRanges.unknown_int()
 
 
+_NO_NUMBER: Final = 16
+
+
+def _beginning(tensor: torch.Tensor) -> bytes:
+    """The first bytes of a tensor's memory; none of one without data."""
+    if memory_of(tensor) is None or tensor.device.type != "cpu":
+        return b""
+    storage = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+    start = tensor.storage_offset() * tensor.element_size()
+    return storage[start : start + 64].numpy().tobytes()
+
+
 def _pairs(general: _Form, other: _Form) -> dict[Node, Node] | None:
     """The nodes of `general`, each with that of `other` which it is at the sizes of `other`'s inputs; None where
     some result of `other` is another one, or a size is one that `general` does not take."""
     own, others = general.signature, other.signature
     written = (len(own.write_backs), len(general.new_states)), (len(others.write_backs), len(other.new_states))
-    if own.others or others.others or len(own.inputs) != len(others.inputs) or written[0] != written[1]:
+    special = (own.others, others.others, own.trained, others.trained)
+    if any(special) or len(own.inputs) != len(others.inputs) or written[0] != written[1]:
         return None
     sizes = _sizes_taken(general, other)
     if sizes is None:
