@@ -40,7 +40,8 @@ def test_a_model_of_half_precision(recipe: str, dtype: torch.dtype, backends: Se
     data = [(torch.randn(4, 3, 8, 8).to(dtype),) for _ in range(4)]
     (x,) = data[0]
     quantized = delegraph.quantize(model, data, recipe=recipe, backends=backends)
-    lowered = delegraph.lower(quantized, backends=backends)
+    config = delegraph.ExecutorchBackendConfig(emit_debug_data=False)
+    lowered = delegraph.lower(quantized, backends=backends, config=config)
     assert not backends or not lowered.report.methods["forward"].leftovers
     weights = sum(tensor.numel() for tensor in model.state_dict().values())
     assert len(bytes(lowered)) < 20_000 + weights * (0.65 if "int4" in recipe else 1.05)

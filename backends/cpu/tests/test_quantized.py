@@ -1094,3 +1094,21 @@ def test_experts_are_products_of_codes(recipe: str, count: int) -> None:
     counts = Counter(node.op_type for node in onnx.ModelProto.FromString(bytes(unpack(blob).graph)).graph.node)
     assert counts["MatMulNBits"] == count
     assert not {"MatMul", "DequantizeLinear"} & counts.keys()
+
+
+def test_one_row_has_the_blob_of_any_number_and_many_rows_have_their_own() -> None:
+    """Of many rows quantized weights are multiplied otherwise."""
+    layer, rows = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)).eval(), torch.export.Dim("rows", min=2, max=64)
+    programs = {
+        "any": torch.export.export(layer, (torch.randn(4, 64),), dynamic_shapes=({0: rows},)),
+        "many": torch.export.export(layer, (torch.randn(32, 64),)),
+        "single": torch.export.export(layer, (torch.randn(1, 64),)),
+    }
+    quantized = delegraph.quantize(programs, recipe="int8_weight_only", backends=["cpu"])
+    run = delegraph.load(bytes(delegraph.lower(quantized, backends=["cpu"])), method="any")
+    opened = {name: run[name].method._loaded.delegates.all[0].handle.opened for name in programs}
+    assert opened["single"] is opened["any"]
+    assert opened["many"] is not opened["any"]
+    for name, count in (("any", 7), ("many", 32), ("single", 1)):
+        x = torch.randn(count, 64)
+        np.testing.assert_allclose(run[name](x.numpy()), layer(x).detach(), atol=0.02)

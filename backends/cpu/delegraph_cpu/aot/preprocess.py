@@ -14,6 +14,7 @@ import onnx_ir as ir
 import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import has_fallback, operator_name
@@ -53,6 +54,8 @@ INT8_PRODUCTS: Final = "int8_products"
 """The compile spec that lets linear layers with weights of 4 bits multiply int8, to which they are unpacked at load."""
 
 _ROUNDED: Final = (INT8_INPUTS, INT8_PRODUCTS)
+_CACHE_NDIM: Final = 4  # batch, heads, places, size
+_LAYERS: Final = ("aten::linear", "aten::addmm", "aten::mm")
 
 
 class CpuLowering(BackendDetails):
@@ -79,13 +82,21 @@ class CpuLowering(BackendDetails):
 
     @classmethod
     def serves_fixed_sizes(cls, edge_program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> bool:
-        """All but those that multiply rounded inputs by packed weights: for one row these stay packed
-        (`quantized/packed.py`)."""
-        constants = ResolvedSignature.of(edge_program).constants.values()
-        packed = any(stored.tensor.dtype == torch.uint8 for stored in constants)
-        calls = (node for node in edge_program.graph.nodes if node.op == "call_function")
+        """All but those that are other operators at their sizes: products with quantized weights of several rows, or of
+        rounded inputs and packed weights (`quantized/packed.py`), and attention to the caches of a batch
+        (`fusions/cached_attention.py`)."""
+        signature = ResolvedSignature.of(edge_program)
+        caches = [stored.tensor for stored in signature.states.values() if stored.tensor.ndim == _CACHE_NDIM]
+        if any(cache.shape[0] > 1 for cache in caches):
+            return False
+        dtypes = {stored.tensor.dtype for stored in signature.constants.values() if stored.tensor.ndim > 1}
+        if dtypes.isdisjoint((torch.int8, torch.uint8)):
+            return True
+        calls = [node for node in edge_program.graph.nodes if node.op == "call_function"]
+        if any(_has_several_rows(node) for node in calls if operator_name(node) in _LAYERS):
+            return False
         rounds = any("choose_qparams" in operator_name(node) for node in calls)
-        return not packed or not (rounds or any(spec.key in _ROUNDED for spec in compile_specs))
+        return torch.uint8 not in dtypes or not (rounds or any(spec.key in _ROUNDED for spec in compile_specs))
 
     @classmethod
     def preprocess_multimethod(
@@ -97,6 +108,11 @@ class CpuLowering(BackendDetails):
         pairs = [zip(programs, compile_specs[method], strict=True) for method, programs in edge_programs.items()]
         results = iter(_preprocess([pair for of_method in pairs for pair in of_method]))
         return {method: [next(results) for _ in programs] for method, programs in edge_programs.items()}
+
+
+def _has_several_rows(layer: Node) -> bool:
+    *rows, _ = layer.meta["val"].shape
+    return any(not isinstance(size, int) or size > 1 for size in rows)
 
 
 def _preprocess(partitions: Sequence[tuple[ExportedProgram, Sequence[CompileSpec]]]) -> list[PreprocessResult]:
