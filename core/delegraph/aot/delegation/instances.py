@@ -117,8 +117,8 @@ class _Form:
     def weights_key(self) -> object:
         """Equal for programs of equal weights, and hardly for others: hundreds of partitions of one form are told apart
         by their weights without a comparison of each two. Numbers do not count."""
-        held = (*self.signature.constants.values(), *self.signature.states.values())
-        weights = (stored.tensor for stored in held if stored.tensor.numel() >= _NO_NUMBER)
+        every = (*self.signature.constants.values(), *self.signature.states.values())
+        weights = (stored.tensor for stored in every if stored.tensor.numel() >= _NO_NUMBER)
         return tuple(sorted((str(weight.dtype), str(tuple(weight.shape)), _beginning(weight)) for weight in weights))
 
     def limits(self, symbol: sympy.Symbol) -> ValueRanges[Any]:
