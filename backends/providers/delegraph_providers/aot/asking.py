@@ -128,8 +128,7 @@ class Device:
 
     def _calls_of(self, left: Left, model: ConvertedModel, nodes: Sequence[Node]) -> dict[Node, str]:
         """The calls of which the nodes were made that give these values."""
-        calls = [node for node in nodes if node.target is not operator.getitem]  # which has the handle of its call
-        by_handle: dict[int, Node] = {node.meta["debug_handle"]: node for node in calls if "debug_handle" in node.meta}
+        by_handle: dict[int, Node] = {node.meta["debug_handle"]: node for node in nodes if "debug_handle" in node.meta}
         declined: dict[Node, str] = {}
         for value, operator_type in left.items():
             for handle in model.debug_handles.get(value, ()):

@@ -26,7 +26,7 @@ from delegraph.aot.graph.external_constants import external_tag
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.provenance import OPERAND
 from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature
-from delegraph.aot.graph.stored_tensor import have_same_bytes, memory_of
+from delegraph.aot.graph.stored_tensor import have_same_bytes, memory_of, storage_bytes
 from delegraph.aot.torch_internals import ValueRanges
 from delegraph.interfaces.lowering import PreprocessResult
 
@@ -114,6 +114,12 @@ class _Form:
         states = self.signature.states
         return {states[back.target].name: back.source for back in self.signature.write_backs if back.target in states}
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it computes from tensors, trains nothing, and writes to nothing but its states."""
+        signature = self.signature
+        return not signature.others and not signature.trained and len(self.new_states) == len(signature.write_backs)
+
     def weights_key(self) -> object:
         """Equal for programs of equal weights, and hardly for others: hundreds of partitions of one form are told apart
         by their weights without a comparison of each two. Numbers do not count."""
@@ -135,18 +141,15 @@ def _beginning(tensor: torch.Tensor) -> bytes:
     """The first bytes of a tensor's memory; none of one without data."""
     if memory_of(tensor) is None or tensor.device.type != "cpu":
         return b""
-    storage = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
     start = tensor.storage_offset() * tensor.element_size()
-    return storage[start : start + 64].numpy().tobytes()
+    return storage_bytes(tensor)[start : start + 64].numpy().tobytes()
 
 
 def _pairs(general: _Form, other: _Form) -> dict[Node, Node] | None:
     """The nodes of `general`, each with that of `other` which it is at the sizes of `other`'s inputs; None where
     some result of `other` is another one, or a size is one that `general` does not take."""
     own, others = general.signature, other.signature
-    written = (len(own.write_backs), len(general.new_states)), (len(others.write_backs), len(other.new_states))
-    special = (own.others, others.others, own.trained, others.trained)
-    if any(special) or len(own.inputs) != len(others.inputs) or written[0] != written[1]:
+    if not (general.is_plain and other.is_plain) or len(own.inputs) != len(others.inputs):
         return None
     sizes = _sizes_taken(general, other)
     if sizes is None:
@@ -209,8 +212,7 @@ class _Comparison:
         return first
 
     def _same_shape(self, first: Node, second: Node) -> bool:
-        own, others = ([size.xreplace(self.sizes) for size in _sizes(node.meta.get("val"))] for node in (first, second))
-        return own == others
+        return self._at_sizes(first.meta.get("val")) == self._at_sizes(second.meta.get("val"))
 
     def operands(self, first: Node, second: Node) -> Leaves | None:
         """The pairs that have to be alike for these two to be; None where they are not."""
@@ -238,11 +240,11 @@ class _Comparison:
     def _same_plain(self, first: object, second: object) -> bool:
         if isinstance(first, Node) and isinstance(second, int):  # a size that `other` has as a number
             value = first.meta.get("val")
-            return isinstance(value, torch.SymInt) and self._at_sizes(value) == second
+            return isinstance(value, torch.SymInt) and self._at_sizes(value) == [second]
         return type(first) is type(second) and first == second
 
-    def _at_sizes(self, number: object) -> sympy.Expr:
-        return _expr(number).xreplace(self.sizes)
+    def _at_sizes(self, value: object) -> list[sympy.Expr]:
+        return [size.xreplace(self.sizes) for size in _sizes(value)]
 
     def _same_type(self, first: object, second: object) -> bool:
         """Whether two fake values are alike: tensors of one dtype and shape, or numbers."""
@@ -251,7 +253,7 @@ class _Comparison:
         return spec == other_spec and all(
             type(a) is type(b)
             and getattr(a, "dtype", None) == getattr(b, "dtype", None)
-            and [size.xreplace(self.sizes) for size in _sizes(a)] == _sizes(b)
+            and self._at_sizes(a) == _sizes(b)
             for a, b in zip(own, others, strict=True)
         )
 
@@ -273,7 +275,7 @@ class _Comparison:
         if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
             return True
         strides = zip(first.stride(), second.stride(), second.shape, strict=True)
-        return all(self._at_sizes(own) == _expr(other) for own, other, size in strides if _expr(size) != 1)
+        return all(self._at_sizes(own) == [_expr(other)] for own, other, size in strides if _expr(size) != 1)
 
     def _is_number(self, first: Node, second: Node) -> bool:
         """Whether `first` makes a tensor of a size, which `other` has as a constant."""
@@ -283,7 +285,7 @@ class _Comparison:
         (number,) = first.args
         value = number.meta.get("val") if isinstance(number, Node) else number
         same_dtype = first.meta["val"].dtype == stored.tensor.dtype
-        size = self._at_sizes(value)
+        (size,) = self._at_sizes(value)
         return same_dtype and bool(size.is_Integer) and int(size) == stored.tensor.item()
 
 

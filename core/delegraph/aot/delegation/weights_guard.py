@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from delegraph.aot.graph.stored_tensor import storage_bytes
+
 __all__ = ["ChangedWeight", "unchanged_weights"]
 
 _BYTES: Final = 256
@@ -41,6 +43,6 @@ def unchanged_weights(programs: Iterable[ExportedProgram]) -> Iterator[None]:
 
 def _sample(tensor: Tensor) -> Tensor:
     """A copy of bytes of the tensor's storage. The step is odd, so that every byte of an element has its turn."""
-    storage = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+    storage = storage_bytes(tensor)
     step = max(1, storage.numel() // _BYTES) | 1
     return storage[::step].clone()

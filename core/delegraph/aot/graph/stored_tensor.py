@@ -14,7 +14,7 @@ from delegraph.aot.torch_internals import is_traceable_wrapper_subclass
 from delegraph.errors import LoweringError
 from delegraph.program.flat_tensor import ExternalData, TensorLayout
 
-__all__ = ["external_data", "have_same_bytes", "layout_of", "memory_of", "tensor_bytes"]
+__all__ = ["external_data", "have_same_bytes", "layout_of", "memory_of", "storage_bytes", "tensor_bytes"]
 
 
 def tensor_bytes(tensor: torch.Tensor, dim_order: Sequence[int]) -> memoryview:
@@ -41,6 +41,11 @@ def memory_of(tensor: torch.Tensor) -> Hashable | None:
     if not tensor.data_ptr():
         return None
     return tensor.data_ptr(), tensor.device, tensor.dtype, tuple(tensor.shape), tensor.stride()
+
+
+def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The whole memory that a tensor is of, uint8, without a copy."""
+    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
 
 
 def have_same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
