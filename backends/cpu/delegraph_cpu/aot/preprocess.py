@@ -26,7 +26,7 @@ from delegraph_cpu.aot.compiled.in_place import changed_in_place
 from delegraph_cpu.aot.compiled.joined_projections import with_joined_projections
 from delegraph_cpu.aot.compiled.narrow_weights import has_halves, store_halves, widen_kernels
 from delegraph_cpu.aot.compiled.packing import Compiled, laid_beside, packed, state_records
-from delegraph_cpu.aot.compiled.shared_contents import SharedContents, content_bytes
+from delegraph_cpu.aot.compiled.shared_contents import content_bytes
 from delegraph_cpu.aot.compiled.tied_tables import read_tied_codes, read_tied_tables
 from delegraph_cpu.aot.compiled.unfolded import constants_again, held_back
 from delegraph_cpu.aot.compiled.work import multiply_adds
@@ -119,10 +119,7 @@ def _preprocess(partitions: Sequence[tuple[ExportedProgram, Sequence[CompileSpec
     """The results of partitions that are compiled together."""
     converted = with_joined_projections([_convert(*partition) for partition in partitions])
     compiled = [_compile(model, program) for model, (program, _) in zip(converted, partitions, strict=True)]
-    contents = SharedContents()
-    kept_beside = [has_fallback(program) for program, _ in partitions]
-    keys = contents.keys([of_partition.weights for of_partition in compiled], kept_beside)
-    return [packed(of_partition, own, contents) for of_partition, own in zip(compiled, keys, strict=True)]
+    return packed(compiled, [program for program, _ in partitions])
 
 
 def _convert(program: ExportedProgram, compile_specs: Sequence[CompileSpec]) -> CpuModel:

@@ -12,12 +12,11 @@ import onnx_ir as ir
 from torch.export import ExportedProgram
 
 from delegraph.aot import ResolvedSignature
-from delegraph.aot.authoring import as_array, has_fallback
+from delegraph.aot.authoring import as_array
 from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.plugins import PluginWarning
 from delegraph_cpu.aot.compiled.packing import Compiled, laid_beside, packed, state_records
-from delegraph_cpu.aot.compiled.shared_contents import SharedContents
 from delegraph_onnx.indexed import indexed_inputs
 from delegraph_providers.aot.asking import answer_of, converted, model_bytes
 from delegraph_providers.aot.assigning import graph_of
@@ -128,13 +127,7 @@ class GraphLowering(BackendDetails):
             pair for name, programs in edge_programs.items() for pair in zip(programs, compile_specs[name], strict=True)
         ]
         compiled = [cls._compile(program, specs) for program, specs in pairs]
-        contents = SharedContents()
-        kept_beside = [has_fallback(program) for program, _ in pairs]
-        keys = contents.keys([of_partition.weights for of_partition in compiled], kept_beside)
-        form = format_of(cls.provider)
-        results = iter(
-            [packed(of_partition, own, contents, form) for of_partition, own in zip(compiled, keys, strict=True)]
-        )
+        results = iter(packed(compiled, [program for program, _ in pairs], format_of(cls.provider)))
         return {name: [next(results) for _ in programs] for name, programs in edge_programs.items()}
 
     @classmethod

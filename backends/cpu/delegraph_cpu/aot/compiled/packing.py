@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import onnx_ir as ir
+from torch.export import ExportedProgram
 
 from delegraph.aot import NamedDataStore
-from delegraph.aot.authoring import as_array
+from delegraph.aot.authoring import as_array, has_fallback
 from delegraph.interfaces import BlobFormat, Buffer, PreprocessResult
 from delegraph_cpu.aot.compiled.beside import reference
 from delegraph_cpu.aot.compiled.shared_contents import SharedContents, content_bytes
@@ -46,7 +47,18 @@ def laid_beside(model: ir.Model, external: Sequence[ExternalWeight]) -> tuple[Ex
 
 
 def packed(
-    compiled: Compiled, shared: Mapping[str, str], contents: SharedContents, form: BlobFormat = FORMAT
+    compiled: Sequence[Compiled], programs: Sequence[ExportedProgram], form: BlobFormat = FORMAT
+) -> list[PreprocessResult]:
+    """The results of partitions that are compiled together, of these `programs`: weights that several have, or that a
+    fall-back has beside the blob, go into the named data, once."""
+    contents = SharedContents()
+    kept_beside = [has_fallback(program) for program in programs]
+    keys = contents.keys([of_partition.weights for of_partition in compiled], kept_beside)
+    return [_packed(of_partition, own, contents, form) for of_partition, own in zip(compiled, keys, strict=True)]
+
+
+def _packed(
+    compiled: Compiled, shared: Mapping[str, str], contents: SharedContents, form: BlobFormat
 ) -> PreprocessResult:
     """The blob; weights that have a key in `shared` go into the named data under it."""
     named, records, chunks = NamedDataStore(), list[Weight](), list[Callable[[], Buffer]]()
