@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from delegraph.program import deserialize_program
 
 QUANTIZED = ("npu", "dsp")
 BACKENDS = ("cpu", "openvino", *QUANTIZED, "kernels")
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Net(torch.nn.Module):
@@ -134,37 +136,68 @@ def test_an_event_of_a_trace_is_a_step(file: Path, model: ProgramModel) -> None:
     assert modules >= ({"stem"} if fused else {"stem", "blocks.1.wide", "blocks.1.back"})
 
 
-class Slow(torch.nn.Module):
-    """Layers of which one, `heavy`, does nearly all of the work."""
+class Heavy(torch.nn.Module):
+    """A thousand times as much work as the layers around it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.light = torch.nn.Linear(16, 1024)
-        self.heavy = torch.nn.Linear(1024, 1024)
-        self.last = torch.nn.Linear(1024, 4)
+        self.widen = torch.nn.Linear(16, 1024)
+        self.middle = torch.nn.Linear(1024, 1024)
+        self.narrow = torch.nn.Linear(1024, 16)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.tanh(self.light(x))
-        x = self.heavy(x)
-        result: torch.Tensor = self.last(torch.tanh(x))
+        result: torch.Tensor = self.narrow(self.middle(self.widen(x)))  # slow
         return result
 
 
-SLOW_LINE = next(n for n, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "x = self.heavy(x)" in line)
+class Slow(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = torch.nn.Linear(16, 16)
+        self.heavy = Heavy()
+        self.after = torch.nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.before(x))
+        x = self.heavy(x)
+        result: torch.Tensor = self.after(torch.tanh(x))
+        return result
+
+
+LINES = Path(__file__).read_text().splitlines()
+SLOW_LINE = f"tests/test_program_model.py:{next(n for n, line in enumerate(LINES, 1) if '# slow' in line)}, in forward"
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_slow_layer_is_named(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    net, x = Slow().eval(), (torch.randn(256, 16),)
+    """By module and by line, in numbers, in the flame graph and in the trace."""
+    net, x = Slow().eval(), (torch.randn(64 if backend in QUANTIZED else 2048, 16),)  # simulations take a while
     backends = [] if backend == "kernels" else [backend]
     quantizers = {"quantizers": backends, "calibration_data": [x]} if backend in QUANTIZED else {}
-    delegraph.lower(net, x, backends=backends, **quantizers).save(tmp_path / "m.pte")  # type: ignore[arg-type]
-    assert main(["run", str(tmp_path / "m.pte"), "--trace", "--repeat", "9", "--json"]) == 0
-    steps = json.loads(capsys.readouterr().out)["nodes"]
-    products = [row for row in steps if row["module"] in ("light", "heavy", "last")]
-    slowest = max(products, key=lambda row: row["median"])
-    assert (slowest["module"], slowest["line"]) == ("heavy", f"tests/test_program_model.py:{SLOW_LINE}, in forward")
-    assert sum(row["share"] for row in steps) == pytest.approx(1)
+    pte, svg, trace = (tmp_path / name for name in ("m.pte", "flame.svg", "trace.json"))
+    delegraph.lower(net, x, backends=backends, **quantizers).save(pte)  # type: ignore[arg-type]
+    words = ["--warmup", "1", "--repeat", "5", "--json", "--flame", str(svg), "--perfetto", str(trace)]
+    assert main(["profile", str(pte), *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+
+    modules = {row["name"]: row for row in told["modules"]}
+    assert max(("before", "heavy", "after"), key=lambda name: modules.get(name, {"share": 0})["share"]) == "heavy"
+    assert modules["heavy"]["share"] > 0.5 and told["lines"][0]["name"] == SLOW_LINE
+    assert told["nodes"][0]["module"].startswith("heavy.") and told["nodes"][0]["line"] == SLOW_LINE
+    assert sum(row["share"] for row in told["nodes"]) == pytest.approx(1)
+    assert [bool(row["nodes"]) for row in told["delegates"]] == [True] * len(backends), "it reports its nodes"
+    assert {"cycles", "energy_pj"} <= set(modules["heavy"]["counters"]) or backend not in QUANTIZED
+
+    boxes = [box for box in ElementTree.parse(svg).getroot().iter(f"{SVG}rect") if box.get("class") == "line"]
+    widest = max(boxes, key=lambda box: float(box.get("width", 0)) if len(box) else 0.0)
+    assert (widest[0].text or "").startswith(SLOW_LINE)
+    events = json.loads(trace.read_text())["traceEvents"]
+    engines = {row["tid"] for row in events if row["name"] == "thread_name" and row["args"]["name"] != "host"}
+    spent: dict[str, float] = {}
+    for row in (row for row in events if row["ph"] == "X" and (row["tid"] in engines or not backends)):
+        lines = row["args"].get("lines", "")
+        spent[lines] = spent.get(lines, 0.0) + row["dur"] * bool(lines)
+    assert SLOW_LINE in max(spent, key=spent.__getitem__)
 
 
 LOADS = """

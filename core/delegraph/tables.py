@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 __all__ = ["Table", "count", "milliseconds", "print_table", "printable"]
 
@@ -35,6 +36,7 @@ def print_table(table: Table) -> None:
     if not table.rows:
         return
     try:
+        from rich import box
         from rich.console import Console
         from rich.table import Column
         from rich.table import Table as RichTable
@@ -44,14 +46,22 @@ def print_table(table: Table) -> None:
         return
     columns = [Column(name, overflow="fold") for name in table.columns]
     for column in columns:
-        column.justify = "right" if column.header in table.right else "left"
+        column.no_wrap = column.header in table.right  # a number in two lines is read as two
+        column.justify = "right" if column.no_wrap else "left"
     shown = RichTable(*columns)
     for row in table.rows:
         shown.add_row(*(Text(printable(cell)) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else 200)
+    natural = console.measure(shown, options=console.options.update(width=_WIDEST)).maximum
+    if natural > console.width:  # more fits without lines between the columns
+        shown.box, shown.show_edge, shown.pad_edge = box.SIMPLE_HEAD, False, False
     if table.title:
         console.print(Text(printable(table.title), style="bold"))
     console.print(shown)
+
+
+_WIDEST: Final = 10_000
+"""Columns of a terminal that has room for all."""
 
 
 def printable(text: str) -> str:

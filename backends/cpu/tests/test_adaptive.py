@@ -14,9 +14,12 @@ from backends.cpu.tests.harness import Context, Lowered, edge
 from torch import nn
 from torch.export import Dim
 
+from delegraph.interfaces import BackendInitContext
+from delegraph.runtime import EventTracer
 from delegraph_cpu.runtime import adaptive, open_session
 from delegraph_cpu.runtime.adaptive import AdaptiveSession
 from delegraph_cpu.runtime.other_processes import LONG, PERIOD, SOON, CoresOfOthers, Load, load_now
+from delegraph_cpu.runtime.profiling import ProfiledSession
 
 X = torch.randn(4, 8)
 
@@ -121,6 +124,16 @@ def test_calls_go_where_threads_wait_as_the_machine_allows(cores: list[float]) -
     assert sessions.session() is spinning
     cores[0] = 0.9
     assert sessions.session() is sleeping
+
+
+def test_a_profile_is_of_a_session_like_that_which_would_run(cores: list[float]) -> None:
+    lowered = Lowered(work(), {"num_threads": 2})
+    for used, option, there in ((0.0, "spin_duration_us", "500"), (0.9, "allow_spinning", "0")):
+        cores[0] = used
+        context = BackendInitContext("forward", {}, {"num_threads": 2, "profiling": True}, EventTracer())
+        handle = lowered.backend.init(context, lowered.processed, [])
+        assert isinstance(handle.session, ProfiledSession)
+        assert _setting(handle.session.session, option) == there
 
 
 def test_a_bound_call_says_the_same_in_both(cores: list[float]) -> None:

@@ -1,4 +1,4 @@
-"""`delegraph lower | quantize | run | inspect | diff | …`: modules with `add_parser` and `run(args) -> int`.
+"""`delegraph lower | quantize | run | profile | inspect | diff | …`: modules with `add_parser` and `run(args) -> int`.
 
 Only the module of the command that was named is imported, so that only `lower`, `quantize`, `compare`,
 `debug` and `codegen` import torch.
@@ -26,6 +26,7 @@ _COMMANDS: Final = (
     "compare",
     "debug",
     "run",
+    "profile",
     "inspect",
     "diff",
     "sign",

@@ -11,6 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from delegraph.devtools.made_inputs import made_inputs
 from delegraph.program.dtypes import is_extended, numpy_dtype, storable
 from delegraph.program.schema import Tensor, TensorShapeDynamism, Value
 from delegraph.runtime.method_meta import MethodMeta
@@ -29,12 +30,7 @@ def make_inputs(meta: MethodMeta, source: str, seed: int, shapes: Sequence[str])
         if shapes:
             raise ArgumentError(None, "--shape goes with made inputs; those from files have their own sizes")
         return _read(source, values)
-    sizes = _sizes(values, shapes)
-    generator = np.random.default_rng(seed) if source == "random" else None
-    return [
-        _made(value, sizes[index], generator) if isinstance(value, Tensor) else getattr(value, "value", None)
-        for index, value in enumerate(values)
-    ]
+    return made_inputs(meta, seed if source == "random" else None, _sizes(values, shapes))
 
 
 def save_outputs(path: str, outputs: Sequence[object]) -> None:
@@ -58,17 +54,6 @@ def _named_arrays(outputs: Sequence[object]) -> dict[str, NDArray[Any]]:
 
 
 # ---- made inputs -----------------------------------------------------------------------------------
-
-
-def _made(tensor: Tensor, sizes: tuple[int, ...], generator: np.random.Generator | None) -> NDArray[Any]:
-    dtype = numpy_dtype(tensor.scalar_type)
-    if generator is None:
-        return np.zeros(sizes, dtype)
-    if dtype == np.uint8:  # pixels, where wider integers are indices or masks
-        return generator.integers(0, 256, sizes, dtype)
-    if dtype.kind in "biu":
-        return generator.integers(0, 2, sizes).astype(dtype)
-    return generator.standard_normal(sizes).astype(dtype)
 
 
 def _sizes(values: Sequence[Value], shapes: Sequence[str]) -> dict[int, tuple[int, ...]]:

@@ -10,18 +10,17 @@ import json
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
-from delegraph.cli import backend_options, data_files, integrity, kernel_order, numbers
+from delegraph.cli import backend_options, kernel_order, numbers, program_arguments
 
 if TYPE_CHECKING:
     from delegraph.cli.timing import Timing
-    from delegraph.devtools.profile import NodeTime, ProfileRow
-    from delegraph.program.limits import Limits
+    from delegraph.devtools.profiling.profile import Profile
     from delegraph.runtime.isolation.module import IsolatedMethod
-    from delegraph.runtime.program import Program
+    from delegraph.runtime.method import Method
     from delegraph.runtime.resolution.backend_options import BackendOptions
 
 __all__ = ["add_parser", "run"]
@@ -39,20 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "run", help="run a program, or the test cases of a bundled one, without torch", epilog=_EPILOG
     )
     parser.add_argument("program", metavar="m.pte|m.bpte")
-    parser.add_argument("--method", help="which method (default: forward, or the only one; of a .bpte all)")
-    parser.add_argument(
-        "--inputs",
-        help="random (default; bytes are pixels, wider integers 0 or 1, to be indices or masks), zeros, or files:"
-        " a.npy,b.npy in the order of the inputs, or in.npz with the inputs in their order",
-    )
-    parser.add_argument("--seed", type=numbers.count, help="of random inputs (default: 0)")
-    parser.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        metavar="[INDEX=]SIZES",
-        help="sizes of a dynamic input, such as 0=1,16; without INDEX, of all dynamic inputs (default: the largest)",
-    )
+    program_arguments.add_arguments(parser)
     parser.add_argument(
         "--repeat",
         type=numbers.positive,
@@ -65,21 +51,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="executions behind the first one that are not timed (default: 0)",
     )
-    parser.add_argument(
-        "--timeout",
-        type=numbers.seconds,
-        metavar="SECONDS",
-        help="end an execution that takes longer (default: an hour)",
-    )
-    parser.add_argument(
-        "--cache",
-        metavar="DIR",
-        help="keep what backends compile at load in this folder, for the next load (default: DELEGRAPH_CACHE, or none)",
-    )
-    kernel_order.add_argument(parser)
-    backend_options.add_argument(parser)
-    data_files.add_argument(parser)
-    integrity.add_arguments(parser)
     parser.add_argument("--output", metavar="out.npz", help="write the outputs there, as output_0, output_1, ...")
     parser.add_argument(
         "--output-dir", metavar="DIR", help="write the outputs there, as output_0.npy, output_1.npy, ..."
@@ -115,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         _refuse(args, ("isolated",), "its test cases run here")
         _refuse(args, ("json_file",), "--json prints how its cases went")
         _refuse(args, ("integrity", "trusted_key"), "it is a test; they are for the program by itself")
-        return verify(args, limits(args))
+        return verify(args, program_arguments.limits(args))
     _refuse(args, ("rtol", "atol"), "they are for the expected outputs of a .bpte")
     return _measure(args)
 
@@ -129,20 +100,25 @@ def _refuse(args: argparse.Namespace, options: Iterable[str], why: str) -> None:
 
 
 def _measure(args: argparse.Namespace) -> int:
-    from delegraph.cli.inputs import make_inputs, save_outputs, save_outputs_apart
+    from delegraph.cli.inputs import save_outputs, save_outputs_apart
     from delegraph.cli.timing import measure
 
     options = backend_options.parsed(args.backend_options)
     start = time.perf_counter()
-    program = _open(args)
-    name = args.method or _main_method(program)
+    program = program_arguments.open_program(args, args.check or None)
+    name = program_arguments.main_method(args, program)
     method = _isolated(args, name, options) if args.isolated else program.load_method(name, backend_options=options)
     load_seconds = time.perf_counter() - start
-    inputs = make_inputs(method.metadata, args.inputs or "random", args.seed or 0, args.shape)
+    inputs = program_arguments.inputs_of(args, method.metadata)
     outputs, timing = measure(method, inputs, args.warmup or 0, args.repeat or _REPEAT)
     if args.isolated:
         timing = replace(timing, peak_memory=None)  # of this process, which did nothing
-    profile = _profile(program, name, inputs, options, args.repeat or _REPEAT) if args.trace else _Profile([], [])
+    profile = None
+    if args.trace:
+        from delegraph.devtools.profiling.measuring import Effort, traced
+
+        effort = Effort(warmup=1, repeat=args.repeat or _REPEAT)
+        profile = traced(program, cast("Method", method), inputs, options, effort)
     if args.output:
         save_outputs(args.output, outputs)
     if args.output_dir:
@@ -170,33 +146,7 @@ class _Measured:
     timing: Timing
     inputs: list[object]
     outputs: list[object]
-    profile: _Profile
-
-
-def limits(args: argparse.Namespace) -> Limits:
-    """The limits of each execution."""
-    from delegraph.program.limits import DEFAULT_LIMITS, Limits
-
-    return DEFAULT_LIMITS if args.timeout is None else Limits(seconds=args.timeout)
-
-
-def _open(args: argparse.Namespace) -> Program:
-    from delegraph.runtime.program import Program
-    from delegraph.runtime.resolution.environment import Environment
-
-    environment = Environment(
-        kernels=kernel_order.kernel_order(args.kernels),
-        limits=limits(args),
-        check=args.check or None,
-        cache=args.cache,
-    )
-    return Program.load(
-        args.program,
-        data_path=args.data,
-        environment=environment,
-        integrity=args.integrity or "lazy",
-        trusted_keys=args.trusted_key,
-    )
+    profile: Profile | None
 
 
 def _isolated(args: argparse.Namespace, name: str, options: BackendOptions | None) -> IsolatedMethod:
@@ -209,7 +159,7 @@ def _isolated(args: argparse.Namespace, name: str, options: BackendOptions | Non
         args.program,
         method=name,
         data_path=args.data,
-        limits=limits(args),
+        limits=program_arguments.limits(args),
         integrity=args.integrity or "lazy",
         trusted_keys=args.trusted_key,
         kernels=kernel_order.kernel_order(args.kernels),
@@ -223,40 +173,6 @@ def _isolated(args: argparse.Namespace, name: str, options: BackendOptions | Non
     return cast("IsolatedMethod", method)
 
 
-def _main_method(program: Program) -> str:
-    names = program.method_names
-    return next(iter(names)) if len(names) == 1 else "forward"
-
-
-@dataclass(frozen=True, slots=True)
-class _Profile:
-    """Where the time of traced executions went: of the last one by what was called, of all by node."""
-
-    calls: list[ProfileRow]
-    nodes: list[NodeTime]
-
-
-def _profile(
-    program: Program, name: str, inputs: list[object], options: BackendOptions | None, repeat: int
-) -> _Profile:
-    """Times of a method of its own, so that tracing does not slow the timed one. Unless the user has options for
-    backends, those that can report the times of their nodes are asked to."""
-    from delegraph.devtools.profile import node_times, profile_rows, profiling_options
-    from delegraph.devtools.program_model.reading import read_model
-    from delegraph.plugins.registry import default_registry
-    from delegraph.program.walk import delegates
-    from delegraph.runtime.execution.tracing import EventTracer
-
-    tracer, plugins = EventTracer(), default_registry()
-    asked = options or profiling_options((record.id for record in delegates(program.records)), plugins)
-    method = program.load_method(name, event_tracer=tracer, backend_options=asked)
-    for _ in range(repeat + 1):  # the first one is slower
-        method.execute(inputs)
-    runs = [block.profile_events for block in tracer.blocks[-repeat:]]
-    model = read_model(program.records, program.named_data, plugins)
-    return _Profile(profile_rows(runs[-1]), node_times(runs, model, name))
-
-
 # ---- telling ---------------------------------------------------------------------------------------
 
 
@@ -268,18 +184,8 @@ def _to_json(measured: _Measured) -> dict[str, object]:
         "peak_memory_nbytes": measured.timing.peak_memory,
         "inputs": [_value_json(value) for value in measured.inputs],
         "outputs": [_value_json(value) for value in measured.outputs],
-        "profile": [asdict(row) for row in measured.profile.calls],
-        "nodes": [_node_json(row) for row in measured.profile.nodes],
+        "profile": measured.profile and measured.profile.to_json(),
     }
-
-
-def _node_json(row: NodeTime) -> dict[str, object]:
-    node = row.node
-    known = {"operator": None, "instruction": None, "delegate": None, "debug_id": None}
-    if node is not None:
-        known = {name: getattr(node, name) for name in known}
-    times = {name: getattr(row, name) for name in ("median", "mean", "p90", "share", "reported", "counters")}
-    return {"name": row.name, **known, "module": row.module, "line": row.line, **times}
 
 
 def _value_json(value: Any) -> dict[str, object]:
@@ -301,8 +207,7 @@ _SHOWN = 8
 
 def _print(measured: _Measured) -> None:
     from delegraph.cli.timing import latency_text
-    from delegraph.devtools.profile import profile_tables
-    from delegraph.tables import Table, milliseconds, print_table
+    from delegraph.tables import milliseconds
 
     for role, values in (("input", measured.inputs), ("output", measured.outputs)):
         for index, value in enumerate(values):
@@ -310,11 +215,8 @@ def _print(measured: _Measured) -> None:
     print(f"loaded in {milliseconds(measured.load_seconds)}; {latency_text(measured.timing)}")
     if measured.timing.peak_memory is not None:
         print(f"peak memory of the process: {measured.timing.peak_memory / 2**20:,.1f} MiB")
-    rows = [(row.name, str(row.calls), milliseconds(row.seconds), f"{row.share:.1%}") for row in measured.profile.calls]
-    columns = ("instruction", "calls", "time", "share")
-    print_table(Table("one traced execution", columns, rows, frozenset(columns[1:])))
-    for table in profile_tables(measured.profile.nodes):
-        print_table(table)
+    if measured.profile is not None:
+        measured.profile.print()
 
 
 def _text(value: Any) -> str:

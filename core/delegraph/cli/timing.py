@@ -6,18 +6,17 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
-from statistics import mean, median
-from typing import TYPE_CHECKING, Final
+from statistics import median
+from typing import TYPE_CHECKING
+
+from delegraph.devtools.profiling.percentiles import PERCENTILES, percentile, times_json
 
 if TYPE_CHECKING:
     from delegraph.runtime.isolation.module import IsolatedMethod
     from delegraph.runtime.method import Method
 
-__all__ = ["PERCENTILES", "Timing", "latency_text", "measure"]
-
-PERCENTILES: Final = (50, 90, 99)
+__all__ = ["Timing", "latency_text", "measure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +30,9 @@ class Timing:
     seconds: tuple[float, ...]
     peak_memory: int | None
 
-    def percentile(self, percent: int) -> float:
-        """The shortest time that `percent` of the executions did not exceed (the nearest rank)."""
-        ordered = sorted(self.seconds)
-        return ordered[max(0, ceil(percent / 100 * len(ordered)) - 1)]
-
     def to_json(self) -> dict[str, float]:
         """Seconds by name."""
-        percentiles = {f"p{percent}": self.percentile(percent) for percent in PERCENTILES}
-        seconds = self.seconds
-        return {
-            "min": min(seconds),
-            "median": median(seconds),
-            "mean": mean(seconds),
-            **percentiles,
-            "max": max(seconds),
-            "repeat": len(seconds),
-        }
+        return {**times_json(self.seconds), "median": median(self.seconds), "repeat": len(self.seconds)}
 
 
 def measure(
@@ -87,7 +72,9 @@ def latency_text(timing: Timing) -> str:
     """One line for people."""
     from delegraph.tables import milliseconds
 
-    percentiles = ", ".join(f"p{percent} {milliseconds(timing.percentile(percent))}" for percent in PERCENTILES[1:])
+    percentiles = ", ".join(
+        f"p{percent} {milliseconds(percentile(timing.seconds, percent))}" for percent in PERCENTILES[1:]
+    )
     return (
         f"first execution {milliseconds(timing.first)}; latency {milliseconds(min(timing.seconds))} at best,"
         f" {percentiles}, {milliseconds(median(timing.seconds))} in the median of {len(timing.seconds)}"

@@ -3,9 +3,10 @@
 summary.py         Program -> what is in it: inputs, outputs, operators, delegates, memory, sizes
 program_model/     Program -> its steps and weights as rows, through delegates, with modules and lines
 program_diff/      two programs -> how they differ
-profile.py         EventTracer -> where the time went
+profiling/         a program -> where the time of its runs goes, by module, line and node; a flame graph, a trace
 bundled_program/   a program with inputs to try it on and expected outputs, in one `.bpte`
 selective_build/   programs -> a wheel or zipapp with what they need and nothing else
+made_inputs.py     a method's metadata -> inputs that it takes, random or zeros
 worker.py          a process that is asked one thing at a time, and may crash or hang
 """
 
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
         verify_bundled_program,
         verify_case,
     )
-    from delegraph.devtools.profile import NodeTime, event_counters, node_times
+    from delegraph.devtools.profiling.measuring import profile
+    from delegraph.devtools.profiling.node_times import event_counters, node_times
+    from delegraph.devtools.profiling.profile import Profile
+    from delegraph.devtools.profiling.times import DelegateTime, GroupTime, NodeTime, RunTimes
     from delegraph.devtools.program_diff.changes import Change, Kind, ProgramDiff
     from delegraph.devtools.program_diff.comparing import diff_programs
     from delegraph.devtools.program_model.reading import load_model
@@ -44,6 +48,8 @@ __all__ = [
     "CaseResult",
     "Change",
     "DelegateRow",
+    "DelegateTime",
+    "GroupTime",
     "Kind",
     "MethodModel",
     "MethodTestCase",
@@ -52,8 +58,10 @@ __all__ = [
     "NodeTime",
     "Origin",
     "OutputComparison",
+    "Profile",
     "ProgramDiff",
     "ProgramModel",
+    "RunTimes",
     "WeightRow",
     "WorkerDied",
     "WorkerHangs",
@@ -63,6 +71,7 @@ __all__ = [
     "load_bundled_program",
     "load_model",
     "node_times",
+    "profile",
     "serialize_bundled_program",
     "serve",
     "verify_bundled_program",
@@ -86,7 +95,10 @@ __getattr__, __dir__ = lazy_names(
             "verify_bundled_program",
             "verify_case",
         ),
-        "delegraph.devtools.profile": ("NodeTime", "event_counters", "node_times"),
+        "delegraph.devtools.profiling.measuring": ("profile",),
+        "delegraph.devtools.profiling.node_times": ("event_counters", "node_times"),
+        "delegraph.devtools.profiling.profile": ("Profile",),
+        "delegraph.devtools.profiling.times": ("DelegateTime", "GroupTime", "NodeTime", "RunTimes"),
         "delegraph.devtools.program_diff.changes": ("Change", "Kind", "ProgramDiff"),
         "delegraph.devtools.program_diff.comparing": ("diff_programs",),
         "delegraph.devtools.program_model.reading": ("load_model",),

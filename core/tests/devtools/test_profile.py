@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain, count, cycle, repeat
+
 import pytest
 
-from delegraph.devtools.profile import node_times, profile_tables, profiling_options, shares_by
-from delegraph.devtools.program_model.rows import MethodModel, NodeRow, Origin, ProgramModel
+from delegraph.devtools import DelegateRow, MethodModel, NodeRow, Origin, Profile, ProgramModel, node_times
+from delegraph.devtools.profiling.measuring import Effort, _measure, precision, profiling_options
+from delegraph.devtools.profiling.tables import profile_tables, remarks
 from delegraph.errors import InvalidArgument
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.runtime import BackendInterface
-from delegraph.runtime.execution.tracing import ProfileEvent
+from delegraph.runtime.execution.tracing import EventBlock, ProfileEvent
 
 MS = 1_000_000
 
@@ -26,7 +31,9 @@ NODES = (
     row(1, "Gemm", "body.fc", "4", 0, "fc"),
 )
 WHOLE = row(1, "Engine", "body", "2", 0)
-MODEL = ProgramModel((MethodModel("forward", (KERNEL, *NODES), (), (), (WHOLE,)),))
+DELEGATE = DelegateRow("forward", 0, "Engine", 9, "delegate 0 of forward", None)
+METHOD = MethodModel("forward", (KERNEL, *NODES), (), (DELEGATE,), (WHOLE,))
+MODEL = ProgramModel((METHOD,))
 
 
 def run(kernel: int, call: int, **inside: int) -> list[ProfileEvent]:
@@ -47,15 +54,51 @@ def test_a_delegates_time_is_divided_as_it_reports() -> None:
         (NODES[2], pytest.approx(3e-3), pytest.approx(0.3), pytest.approx(30e-3)),
         (KERNEL, pytest.approx(2e-3), pytest.approx(0.2), None),
     ]
-    assert [(share.name, pytest.approx(share.share)) for share in shares_by(rows, lambda r: r.module)] == [
-        ("body.conv", 0.5), ("body.fc", 0.3), ("head", 0.2),
+
+
+def profile_of(*runs: list[ProfileEvent], model: ProgramModel = MODEL, untraced: tuple[float, ...] = ()) -> Profile:
+    seconds = tuple(events[0].duration / 1e9 for events in runs)
+    nodes = tuple(node_times(runs, model, "forward"))
+    return Profile("forward", 1, seconds, untraced or seconds, nodes, METHOD, (EventBlock("Method::execute", runs[0]),))
+
+
+def test_modules_are_a_tree_and_lines_a_list() -> None:
+    profile = profile_of(run(2, 8, conv=50, fc=30))
+    assert [(row.name, pytest.approx(row.share), pytest.approx(row.own)) for row in profile.modules] == [
+        ("", 1.0, 0.0),
+        ("body", 0.8, 0.0), ("body.conv", 0.5, 5e-3), ("body.fc", 0.3, 3e-3),
+        ("head", 0.2, 2e-3),
     ]  # fmt: skip
+    assert [(row.name, pytest.approx(row.median)) for row in profile.lines] == [
+        ("net.py:2, in forward", 5e-3), ("net.py:4, in forward", 3e-3), ("net.py:1, in forward", 2e-3),
+    ]  # fmt: skip
+    (delegate,) = profile.delegates
+    assert (delegate.index, delegate.backend, delegate.nodes) == (0, "Engine", 2)
+    assert (delegate.median, delegate.reported) == (pytest.approx(8e-3), pytest.approx(80e-3))
 
 
-def test_runs_are_told_by_median_mean_and_the_ninth_tenth() -> None:
-    rows = node_times([run(ms, 1) for ms in (1, 1, 1, 1, 1, 1, 1, 1, 1, 91)], MODEL, "forward")
-    (kernel,) = (r for r in rows if r.node is KERNEL)
-    assert (kernel.median, kernel.mean, kernel.p90) == (pytest.approx(1e-3), pytest.approx(10e-3), pytest.approx(10e-3))
+def test_runs_are_told_by_percentiles() -> None:
+    """Of a module, those of its steps together in each run: the slow runs of two steps are not the same ones."""
+    slow = [*([1] * 9), 91]
+    profile = profile_of(
+        *(run(1, kernel + other, conv=kernel, fc=other) for kernel, other in zip(slow, slow[::-1], strict=True))
+    )
+    (conv,) = (row for row in profile.nodes if row.node is NODES[0])
+    assert (conv.median, conv.mean, conv.p90, conv.p99) == tuple(map(pytest.approx, (1e-3, 10e-3, 1e-3, 91e-3)))
+    (body,) = (row for row in profile.modules if row.name == "body")
+    assert (body.median, body.p90, body.p99) == tuple(map(pytest.approx, (2e-3, 92e-3, 92e-3)))
+
+
+def test_a_step_that_did_not_run_took_no_time() -> None:
+    rows = node_times([run(2, 8), run(2, 8)[:2]], MODEL, "forward")
+    (delegate,) = (row for row in rows if row.node is WHOLE)
+    assert delegate.seconds == (pytest.approx(8e-3), 0.0)
+
+
+def test_waiting_for_a_delegate_is_no_step_of_it() -> None:
+    """As of a device that works beside the host."""
+    events = [ProfileEvent("wait", 0, 7 * MS, 0, 1, "wait"), *run(2, 8, conv=3)]
+    assert [row.node for row in node_times([events], MODEL, "forward")] == [NODES[0], KERNEL]
 
 
 def test_what_reports_nothing_is_one_step() -> None:
@@ -68,13 +111,63 @@ def test_what_reports_nothing_is_one_step() -> None:
 
 
 def test_tables() -> None:
-    nodes, modules, lines, counters = profile_tables(node_times([run(2, 8, conv=3, fc=1)], MODEL, "forward"))
-    assert nodes.rows[0] == ("Conv", "body.conv", "net.py:2", "6.000 ms", "6.000 ms", "60.0%")
-    assert ("add", "head", "net.py:1", "2.000 ms", "2.000 ms", "20.0%") in nodes.rows
-    assert modules.rows[0] == ("body.conv", "6.000 ms", "60.0%")
-    assert lines.rows[0] == ("net.py:2, in forward", "6.000 ms", "60.0%")
+    modules, lines, nodes, delegates, counters = profile_tables(profile_of(run(2, 8, conv=3, fc=1)))
+    assert nodes.rows[0] == ("Conv", "body.conv", "net.py:2", "d0", "6.000", "6.000", "6.000", "60.0%")
+    assert ("add", "head", "net.py:1", "", "2.000", "2.000", "2.000", "20.0%") in nodes.rows
+    assert [row[0] for row in modules.rows] == ["the model", "  body", "    conv", "    fc", "  head"]
+    assert modules.rows[1] == ("  body", "8.000", "8.000", "8.000", "80.0%")
+    assert lines.rows[0] == ("net.py:2", "6.000", "6.000", "6.000", "60.0%")
+    assert delegates.rows == [("d0", "Engine", "8.000", "8.000", "8.000", "80.0%", "2 nodes, 4.000 ms by its clock")]
     assert not counters.rows
-    assert list(profile_tables(node_times([run(2, 8)], ProgramModel(()), "forward"))) == [], "nothing is known"
+
+
+def test_what_is_not_known_is_said() -> None:
+    silent = profile_of(run(2, 8))
+    assert list(profile_tables(silent))[3].rows[0][-1] == "one node: it reports none"
+    unknown = profile_of(run(2, 8), model=ProgramModel(()))
+    modules, lines, nodes, *_ = profile_tables(unknown)
+    assert not modules.rows and not lines.rows
+    assert nodes.rows[0][:2] == ("delegate 0 Engine", "")
+    assert any("was lowered without debug data" in remark for remark in remarks(unknown))
+    assert not any("debug data" in remark for remark in remarks(silent))
+
+
+def test_what_tracing_costs_is_said_where_it_is_more_than_what_runs_differ_by() -> None:
+    slowed = profile_of(*[run(2, 8)] * 9, untraced=(66e-3,) * 9)
+    assert slowed.cost == pytest.approx(0.5)
+    assert "without tracing 66.000 ms: it costs 50.0%" in remarks(slowed)
+    assert any("small ones look larger" in remark for remark in remarks(slowed))
+    same = profile_of(*[run(2, 8)] * 9)
+    assert "without tracing 99.000 ms: it costs less than what runs differ by" in remarks(same)
+
+
+# ---- how often -------------------------------------------------------------------------------------
+
+
+def measured(effort: Effort, times: Iterator[float], most: int = 1000) -> tuple[int, int]:
+    """How often it warmed up and ran."""
+    told = _measure(partial(next, times), partial(next, times), effort, most)
+    assert len(told.traced) == len(told.untraced)
+    return told.warmup, len(told.traced)
+
+
+def test_it_runs_until_the_median_is_known() -> None:
+    assert measured(Effort(warmup=0), repeat(1e-3)) == (0, 30)
+    assert measured(Effort(warmup=3, repeat=7), cycle([1e-3, 9e-3])) == (3, 7)
+    assert measured(Effort(warmup=0), (1e-3 * n for n in count(1)), most=55) == (0, 55)
+    assert measured(Effort(seconds=1e-9), repeat(1e-3)) == (1, 1), "once at least"
+
+
+def test_it_warms_up_until_times_no_longer_fall() -> None:
+    assert measured(Effort(), chain([8.0e-3, 4e-3, 2e-3], repeat(1e-3)))[0] == 7
+
+
+def test_how_well_a_median_is_known() -> None:
+    assert precision([1.0] * 30) == 0
+    assert precision(range(1, 101)) == pytest.approx(0.19), "0.98 sqrt(n) ranks around the middle"
+
+
+# ---- counters --------------------------------------------------------------------------------------
 
 
 def test_counters_of_a_device_are_told() -> None:
@@ -85,8 +178,10 @@ def test_counters_of_a_device_are_told() -> None:
     runs = [counted(b'{"cycles": 10, "unit": "pJ"}', b'{"cycles": 30, "energy_pj": 2.5}'), counted(b'{"cycles": 60}')]
     (conv,) = node_times(runs, MODEL, "forward")
     assert conv.counters == {"cycles": 50, "energy_pj": 1.25}
-    *_, counters = profile_tables([conv])
+    modules, lines, *_, counters = profile_tables(profile_of(*runs))
     assert counters.columns[2:] == ("cycles", "energy_pj") and counters.rows[0][:3] == ("Conv", "body.conv", "50")
+    assert modules.columns[-2:] == lines.columns[-2:] == ("cycles", "energy_pj")
+    assert modules.rows[1][0] == "  body" and modules.rows[1][-2:] == ("50", "1")
     (kernel,) = node_times([counted(b"brgemm_avx512", b"{not json", b"")], MODEL, "forward")
     assert not kernel.counters
 
@@ -107,4 +202,8 @@ def test_backends_that_can_are_asked_for_the_times_of_their_nodes() -> None:
     plugins = PluginRegistry()
     plugins.register("backends", "Silent", Asked())
     plugins.register("backends", "Profiling", Profiling())
-    assert profiling_options(["Silent", "Profiling", "Absent"], plugins) == {"Profiling": {"profiling": True}}
+    there = frozenset({"Silent", "Profiling", "Absent"})
+    assert profiling_options(there, {}, plugins) == {"Profiling": {"profiling": True}}
+    own = {"Profiling": {"threads": 2}, "Silent": {"a": 1}}
+    assert profiling_options(there, own, plugins) == {**own, "Profiling": {"profiling": True, "threads": 2}}
+    assert profiling_options(there, {"Profiling": {"profiling": False}}, plugins) == {"Profiling": {"profiling": False}}

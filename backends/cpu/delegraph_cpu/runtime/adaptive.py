@@ -24,7 +24,7 @@ from delegraph_cpu.runtime.other_processes import CoresOfOthers
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["AdaptiveSession", "ThreadedSession", "call_of_the_moment", "cores_of_others"]
+__all__ = ["AdaptiveSession", "ThreadedSession", "call_of_the_moment", "cores_of_others", "spare_cores"]
 
 SOME: Final = 0.3
 """Cores that others use: more than the services of a quiet machine, less than one busy process gets beside ours."""
@@ -68,7 +68,7 @@ class AdaptiveSession(ThreadedSession):
         self._make_sleeping = make_sleeping
         self._sleeping: onnxruntime.InferenceSession | None = None
         self._others = others
-        self._spare = _cores() - (num_threads or _cores()) + SOME
+        self._spare = spare_cores(num_threads)
 
     def session(self) -> onnxruntime.InferenceSession:
         """The session for a call that begins now."""
@@ -118,6 +118,11 @@ def cores_of_others() -> CoresOfOthers | None:
         return CoresOfOthers()
     except (OSError, AttributeError):  # no /proc; no affinity
         return None
+
+
+def spare_cores(num_threads: int) -> float:
+    """The number of cores that others may use and still leave `num_threads`, 0 for all that this process may use."""
+    return _cores() - (num_threads or _cores()) + SOME
 
 
 def _cores() -> int:

@@ -18,6 +18,7 @@ from delegraph.interfaces import BackendCache, Buffer
 from delegraph_cpu.blob import ITEM_SIZES, Blob, damaged
 from delegraph_cpu.graphs.ordering import with_late_constants
 from delegraph_cpu.runtime.adaptive import AdaptiveSession, ThreadedSession, cores_of_others
+from delegraph_cpu.runtime.adaptive import AdaptiveSession, ThreadedSession, cores_of_others, spare_cores
 from delegraph_cpu.runtime.optimized import Optimized, optimized_blob
 from delegraph_cpu.runtime.options import ADAPTIVE, CpuOptions
 from delegraph_cpu.runtime.ort_values import PAIRS, ort_value
@@ -98,12 +99,15 @@ def _opened(
     spin = SHORT_SPIN_US if options.spin_duration_us == ADAPTIVE else options.spin_duration_us
     alone = options.thread_pool == "session" and _is_little(blob)
     at_rest = replace(options, num_threads=1 if alone else options.num_threads, spin_duration_us=spin)
-    if options.profiling and tracer is not None:
-        return ProfiledSession(partial(make, at_rest), tracer)
+    spinning, sleeping = replace(options, spin_duration_us=SPINNING_US), replace(at_rest, spin_duration_us=0)
+    if options.profiling and tracer is not None:  # of a session like that which would run now
+        now = at_rest
+        if others is not None:
+            now = spinning if others() <= spare_cores(options.num_threads) else sleeping
+        return ProfiledSession(partial(make, now), tracer)
     if others is None:
         has_threads = options.thread_pool == "shared" or at_rest.num_threads != 1
         return ThreadedSession(partial(make, at_rest)) if has_threads else make(at_rest)
-    spinning, sleeping = replace(options, spin_duration_us=SPINNING_US), replace(at_rest, spin_duration_us=0)
     return AdaptiveSession(partial(make, spinning), partial(make, sleeping), options.num_threads, others)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Final
-from xml.sax.saxutils import escape
 
 from delegraph.program.memory.memory_maps import MemoryMap, MemoryUsage, PlacedTensor
+from delegraph.svg import drawing, svg_text
 
 __all__ = ["draw_memory"]
 
@@ -33,7 +32,6 @@ _STYLE: Final = """
   .memory-plan rect { fill: #3f6d96; stroke: #16181c } .memory-plan rect.peak { fill: #a96a22 }
 }
 """
-"""Of this drawing alone: a style in a notebook's page reaches all of the page."""
 
 
 def draw_memory(maps: Sequence[MemoryMap]) -> str:
@@ -47,16 +45,13 @@ def draw_memory(maps: Sequence[MemoryMap]) -> str:
                 height = max(24, HEIGHT * memory.planned_nbytes // largest)
                 parts += _memory(method_map, memory, top + TOP, height)
                 top += TOP + height + 24
-    width = LEFT + WIDTH + 20
-    size = f'width="{width}" height="{top + 10}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="memory-plan" {size} role="img">'
-    return "\n".join([head, f"<style>{_STYLE}</style>", *parts, "</svg>", ""])
+    return drawing("memory-plan", _STYLE, LEFT + WIDTH + 20, top + 10, parts)
 
 
 def _memory(method_map: MemoryMap, memory: MemoryUsage, top: int, height: int) -> Iterator[str]:
     title = f"{method_map.method}, memory {memory.memory_id} ({memory.device}): {memory.planned_nbytes:,} bytes planned"
     title = f"{title}, {memory.lower_bound:,} alive at step {memory.peak}"
-    yield f'<text x="{LEFT}" y="{top - 14}">{_text(title)}</text>'
+    yield f'<text x="{LEFT}" y="{top - 14}">{svg_text(title)}</text>'
     for tensor in method_map.tensors:
         if tensor.memory_id == memory.memory_id and tensor.nbytes:
             yield from _box(method_map, memory, tensor, top, height)
@@ -78,14 +73,6 @@ def _box(method_map: MemoryMap, memory: MemoryUsage, tensor: PlacedTensor, top: 
     at = f"bytes {tensor.offset:,} to {tensor.offset + tensor.nbytes:,}, steps {tensor.first} to {tensor.last}"
     kind = ' class="peak"' if tensor.at_peak else ""
     yield f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{tall:.1f}"{kind}>'
-    yield f"<title>{_text(f'{label}: {tensor.op}, {at}')}</title></rect>"
+    yield f"<title>{svg_text(f'{label}: {tensor.op}, {at}')}</title></rect>"
     if tall >= 12 and width >= LETTER * len(label):
-        yield f'<text class="in" x="{x + 3:.1f}" y="{y + tall / 2 + 4:.1f}">{_text(label)}</text>'
-
-
-_NOT_IN_XML: Final = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""The characters that no XML document may have, even escaped (XML 1.0, section 2.2). Names may be a stranger's."""
-
-
-def _text(text: str) -> str:
-    return escape(_NOT_IN_XML.sub("�", text))
+        yield f'<text class="in" x="{x + 3:.1f}" y="{y + tall / 2 + 4:.1f}">{svg_text(label)}</text>'
