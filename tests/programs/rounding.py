@@ -95,8 +95,9 @@ class Disturbed(Interpreter):
             tensor.copy_(self._moved(tensor, known, keeps))
 
     def _moved(self, tensor: Tensor, exact: Tensor | None, keeps: bool) -> Tensor:
-        """The tensor, each element moved by what rounding to its dtype does, and by what it is away from doubles: a
-        normalisation of equal elements gives the rounding of their difference, times 316. `keeps` those that are not."""
+        """The tensor, each element moved by what rounding to its dtype does, and by what it is away from doubles (a
+        normalisation of equal elements gives the rounding of their difference, times 316); `keeps` those that are not.
+        """
         chance = torch.rand(tensor.shape, generator=self.generator) * 2 - 1
         size = torch.where(tensor.isfinite(), tensor.double().abs(), 0)
         scale = size + (size.max() if size.numel() else 0)

@@ -17,7 +17,6 @@ from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import BackendCache, Buffer
 from delegraph_cpu.blob import ITEM_SIZES, Blob, damaged
 from delegraph_cpu.graphs.ordering import with_late_constants
-from delegraph_cpu.runtime.adaptive import AdaptiveSession, ThreadedSession, cores_of_others
 from delegraph_cpu.runtime.adaptive import AdaptiveSession, ThreadedSession, cores_of_others, spare_cores
 from delegraph_cpu.runtime.optimized import Optimized, optimized_blob
 from delegraph_cpu.runtime.options import ADAPTIVE, CpuOptions
