@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from delegraph.comparison.compare import compare
     from delegraph.comparison.result import Compared, Comparison
     from delegraph.debugging.debug import debug
+    from delegraph.debugging.layer_gaps import NumericGap
+    from delegraph.debugging.numeric_gap import numeric_gap
     from delegraph.debugging.result import Debugged, Fault
     from delegraph.errors import DelegraphError, LoweringError, PluginError, RuntimeFault
     from delegraph.program.limits import Limits
@@ -60,6 +62,7 @@ __all__ = [
     "Method",
     "MethodMeta",
     "Module",
+    "NumericGap",
     "PluginError",
     "Pool",
     "Program",
@@ -72,6 +75,7 @@ __all__ = [
     "debug",
     "load",
     "lower",
+    "numeric_gap",
     "prepare_qat",
     "quantize",
     "to_edge",
@@ -88,6 +92,8 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.comparison.compare": ("compare",),
         "delegraph.comparison.result": ("Compared", "Comparison"),
         "delegraph.debugging.debug": ("debug",),
+        "delegraph.debugging.layer_gaps": ("NumericGap",),
+        "delegraph.debugging.numeric_gap": ("numeric_gap",),
         "delegraph.debugging.result": ("Debugged", "Fault"),
         "delegraph.errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
         "delegraph.program.limits": ("Limits",),

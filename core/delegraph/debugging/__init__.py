@@ -9,4 +9,10 @@ script      the smallest program -> a folder with a script that shows the fault
 search      a method -> its faults, each in the smallest part that shows it
 result      text for people, JSON for machines
 debug       the one call
+
+A `.pte` beside its model -> the layers at which wrong numbers begin:
+
+expected_values    torch's value of each call, by the handle that the program has for it
+layer_gaps         rows: how far each layer is off; text and JSON
+numeric_gap        the one call
 """

@@ -22,6 +22,7 @@ from delegraph.aot.quantize.measurement.measure import sqnr
 from delegraph.debugging.layer_gaps import LayerGap
 from delegraph.debugging.subgraph import Reference
 from delegraph.debugging.tolerance import allowed_error, usual_share
+from delegraph.devtools.program_model.rows import Origin
 from delegraph.errors import InvalidArgument
 from delegraph.program.debug_data import DebugData
 
@@ -41,7 +42,7 @@ class ExpectedValues:
     share: float | None
 
     def __post_init__(self) -> None:
-        if not self.node_of:
+        if not self.calls_of:
             raise InvalidArgument(
                 f"the program was not lowered from this model: none of the {len(self.told.nodes)} layers of"
                 f" {self.method} is in it"
@@ -52,29 +53,24 @@ class ExpectedValues:
         return {node.name: node for node in self.reference.program.graph.nodes}
 
     @cached_property
-    def node_of(self) -> dict[int, Node]:
-        """By the file's handle, the last call that has it. Handles are counted anew where lowering removed calls, so
-        both sides are put beside each other by module, line and result."""
-        last: dict[int, Node] = {}
+    def calls_of(self) -> dict[int, list[Node]]:
+        """The calls by the file's handle. Handles are counted anew where lowering removed calls, so both sides are put
+        beside each other by module and line."""
+        own: dict[int, list[Node]] = {}
         for name in self.reference.calls:
             node = self._nodes[name]
             if isinstance(node.meta.get(DEBUG_HANDLE), int):
-                last[node.meta[DEBUG_HANDLE]] = node
-        here, there = [*last.values()], sorted(self.told.nodes)
-        places_here, places_there = [_key(*_place(node)) for node in here], [*map(self._key_there, there)]
+                own.setdefault(node.meta[DEBUG_HANDLE], []).append(node)
+        places_here = [_key(*place_of(nodes)) for nodes in own.values()]
+        there = sorted(self.told.nodes)
+        places_there = [_key(self.told.nodes[handle].module, self.told.nodes[handle].line) for handle in there]
         blocks = SequenceMatcher(None, places_here, places_there, autojunk=False).get_matching_blocks()
+        here = [*own.values()]
         return {there[b + step]: here[a + step] for a, b, size in blocks for step in range(size)}
 
-    def _key_there(self, handle: int) -> str:
-        node = self.told.nodes[handle]
-        return _key(node.module, node.line)
-
-    @cached_property
-    def handle_of(self) -> dict[str, int]:
-        """The file's handle of each call, by the call's name."""
-        own = {node.meta[DEBUG_HANDLE]: handle for handle, node in self.node_of.items()}
-        handles = {name: self._nodes[name].meta.get(DEBUG_HANDLE) for name in self.reference.calls}
-        return {name: own[handle] for name, handle in handles.items() if handle in own}
+    def calls_in(self, handles: Collection[int]) -> list[str]:
+        """The names of the calls with these handles."""
+        return [node.name for handle in handles for node in self.calls_of.get(handle, ())]
 
     @cached_property
     def _positions(self) -> dict[str, int]:
@@ -93,17 +89,24 @@ class ExpectedValues:
         """Torch's results of a call."""
         return _tensors(self.reference.value(name))
 
-    def layer(self, name: str, actual: Value, delegate: int | None, backend: str, alone: bool) -> LayerGap | None:
-        """The row of a call; None where its results are of another kind than torch's, as codes are of a number."""
-        expected, node = self.value(name), self._nodes[name]
-        if not _are_comparable(actual, expected):
-            return None
-        module, line = _place(node)
-        return gap(
-            self.method, name, actual, expected, self.share,
-            handle=self.handle_of.get(name, 0), operator=operator_name(node), module=module, line=line,
-            delegate=delegate, backend=backend, alone=alone,
-        )  # fmt: skip
+    def layer(
+        self, handles: Sequence[int], actual: Value, delegate: int | None, backend: str, alone: str = ""
+    ) -> LayerGap | None:
+        """The row of what the last of `handles` gives, or of the call `alone`; None where no call gives something of
+        the kind, as codes are none of real numbers."""
+        nodes = self.calls_of.get(handles[-1], ())
+        for node in (self._nodes[alone],) if alone else reversed(nodes):
+            expected = self.value(node.name)
+            given = _with_sign(actual, expected)
+            if _are_comparable(given, expected):
+                modules = (place_of(self.calls_of.get(handle, ()))[0] for handle in handles)
+                return gap(
+                    self.method, node.name, given, expected, self.share,
+                    handle=handles[-1], operator=operator_name(node), line=place_of(nodes)[1],
+                    module=Origin(modules=tuple(filter(None, modules))).module,
+                    delegate=delegate, backend=backend, alone=bool(alone),
+                )  # fmt: skip
+        return None
 
     def reads(self, rows: Collection[str]) -> dict[str, frozenset[str]]:
         """By row, the rows that it reads; through calls that are no rows."""
@@ -114,8 +117,10 @@ class ExpectedValues:
         return {node.name: read for node, read in reads.items()}
 
 
-def _place(node: Node) -> tuple[str, str]:
-    return module_path(node), short_location(node)
+def place_of(nodes: Sequence[Node]) -> tuple[str, str]:
+    """The module and the line of calls with one handle: of the first that has some."""
+    module = next(filter(None, map(module_path, nodes)), "")
+    return module, next(filter(None, map(short_location, nodes)), "")
 
 
 def _key(module: str, line: str) -> str:
@@ -133,6 +138,13 @@ def _tensors(value: object) -> list[torch.Tensor]:
 def _are_comparable(actual: Value, expected: Value) -> bool:
     pairs = [*zip(actual, expected, strict=False)]
     return bool(pairs) and all(a.shape == e.shape and _kind(a) == _kind(e) for a, e in pairs)
+
+
+def _with_sign(actual: Value, expected: Value) -> Value:
+    """Codes from 0 to 255 as those from -128 to 127, if torch has these: a grid's zero point lies 128 higher, then."""
+    pairs = zip(actual, expected, strict=False)
+    unsigned = [a.dtype == torch.uint8 and e.dtype == torch.int8 for a, e in pairs]
+    return [a.to(torch.int16) - 128 for a in actual] if any(unsigned) else actual
 
 
 def _kind(tensor: torch.Tensor) -> str:

@@ -99,7 +99,8 @@ def numeric_gap(
         run = _run(program, method, exported.example_inputs, backend_options, data_path)
         own = [*_of_run(expected, run, loaded.plan(method))]
         for delegate in _delegates(loaded.plan(method), told[method]):
-            if not any(layer.delegate == delegate.index for layer in own):
+            reported = {layer.handle for layer in own if layer.delegate == delegate.index}
+            if 2 * len(reported) < len(delegate.handles):
                 started(f"{method}: cutting delegate {delegate.index}, {delegate.backend}")
                 own += _cut(expected, delegate, chosen[delegate.backend], backend_options, notes)
         own.sort(key=lambda layer: expected.position(layer.name))
@@ -183,21 +184,18 @@ def _delegates(plan: ExecutionPlan, told: DebugData) -> Iterator[_Delegate]:
 def _of_run(expected: ExpectedValues, run: _Run, plan: ExecutionPlan) -> Iterator[LayerGap]:
     """The rows of kernels, and of steps that backends reported. Several with a handle: the last has its value."""
     delegates = {delegate.instruction: delegate for delegate in _delegates(plan, expected.told)}
-    values: dict[int, tuple[Value, _Delegate | None]] = {}
+    values: dict[int, tuple[Sequence[int], Value, _Delegate | None]] = {}
     for number, value in run.written.items():
         handles = expected.told.instructions.get(number, ())
         if handles and number not in delegates:
-            values[handles[-1]] = value, None
+            values[handles[-1]] = handles, value, None
     for (number, step), value in run.steps.items():
         delegate = delegates.get(number)
         handles = expected.told.delegates[delegate.index].get(step, ()) if delegate else ()
         if handles:
-            values[handles[-1]] = value, delegate
-    for handle, (value, delegate) in values.items():
-        node = expected.node_of.get(handle)
-        layer = node and expected.layer(node.name, value, *_who(delegate), alone=False)
-        if layer:
-            yield layer
+            values[handles[-1]] = handles, value, delegate
+    layers = (expected.layer(handles, value, *_who(by)) for handles, value, by in values.values())
+    return (layer for layer in layers if layer is not None)
 
 
 def _who(delegate: _Delegate | None) -> tuple[int | None, str]:
@@ -226,7 +224,7 @@ def _cut(
     notes: list[str],
 ) -> list[LayerGap]:
     """The rows of a delegate's calls, compiled with each value as a result; without any, a note says why."""
-    calls = [name for name, handle in expected.handle_of.items() if handle in delegate.handles]
+    calls = expected.calls_in(delegate.handles)
     case = expected.reference.part(calls, tapped=True) if calls else None
     if case is None:
         notes.append(f"delegate {delegate.index}, {delegate.backend}: none of its calls is in the model")
@@ -246,7 +244,10 @@ def _cut(
     by_call: dict[str, list[torch.Tensor]] = {}
     for name, value in zip(case.outputs, _as_tensors(results), strict=True):
         by_call.setdefault(expected.call_of(name), []).append(value)
+    handles = {name: handle for handle in delegate.handles for name in expected.calls_in([handle])}
     layers = (
-        expected.layer(name, value, delegate.index, delegate.backend, alone=True) for name, value in by_call.items()
+        expected.layer([handles[name]], value, delegate.index, delegate.backend, alone=name)
+        for name, value in by_call.items()
+        if name in handles
     )
     return [layer for layer in layers if layer is not None]

@@ -33,11 +33,11 @@ from delegraph_cpu.runtime.adaptive import ThreadedSession, call_of_the_moment
 from delegraph_cpu.runtime.calls import OrtHandle, bound, fits, prepared, run_options
 from delegraph_cpu.runtime.held_state import hold_states
 from delegraph_cpu.runtime.onnx_files import onnx_files
-from delegraph_cpu.runtime.open_session import open_session
+from delegraph_cpu.runtime.open_session import TRACED, open_session
 from delegraph_cpu.runtime.opened import Opened
 from delegraph_cpu.runtime.options import CpuOptions
-from delegraph_cpu.runtime.profiling import ProfiledSession
 from delegraph_cpu.runtime.stored import with_weights
+from delegraph_cpu.runtime.tapping import keeps_values
 
 if TYPE_CHECKING:
     from delegraph.interfaces import DelegateDescription
@@ -75,7 +75,9 @@ class CpuBackend(BackendInterface):
         """
         options = self._defaults().updated(context.runtime_specs)
         cache = context.cache.in_folder(options.cache) if options.cache else context.cache
-        tracer = context.event_tracer if options.profiling else None
+        tracer = context.event_tracer
+        if tracer is not None and not options.profiling and not keeps_values(tracer):
+            tracer = None
 
         def make() -> Opened:
             blob, weights = with_weights(unpack(processed), context.named_data)
@@ -89,8 +91,8 @@ class CpuBackend(BackendInterface):
         return OrtHandle(opened, run_options(), hold_states(opened.blob, context.mutable_buffer), submits)
 
     def fork(self, context: BackendInitContext, handle: OrtHandle) -> OrtHandle | None:
-        """The same session, which several threads may run at a time, on other states; None for one with a profile."""
-        if isinstance(handle.session, ProfiledSession):
+        """The same session, which several threads may run at a time, on other states; None for one that is traced."""
+        if isinstance(handle.session, TRACED):
             return None
         return replace(handle, options=run_options(), states=hold_states(handle.blob, context.mutable_buffer))
 
@@ -100,7 +102,7 @@ class CpuBackend(BackendInterface):
 
     def submits(self, handle: OrtHandle) -> bool:
         """Whether its partitioner was asked for it."""
-        return handle.submits and not isinstance(handle.session, ProfiledSession)
+        return handle.submits and not isinstance(handle.session, TRACED)
 
     def submit(self, context: BackendExecutionContext, handle: OrtHandle, args: Sequence[Argument]) -> Event:
         """Bind the arguments here, and run in a thread."""
@@ -117,10 +119,10 @@ class CpuBackend(BackendInterface):
         self, context: BackendExecutionContext, handle: OrtHandle, args: Sequence[Argument]
     ) -> Callable[[], object] | None:
         """A call with inputs and outputs bound once, if all are arrays that onnxruntime can use in place, and the
-        outputs' shapes follow from the inputs'. None for a profiled session, which is replaced from time to time.
+        outputs' shapes follow from the inputs'. None for a traced session: one with a profile is replaced now and then.
         """
         infos = (*handle.blob.inputs, *handle.blob.outputs)
-        if isinstance(handle.session, ProfiledSession) or len(args) != len(infos) or not all(map(fits, infos, args)):
+        if isinstance(handle.session, TRACED) or len(args) != len(infos) or not all(map(fits, infos, args)):
             return None
         if isinstance(handle.session, ThreadedSession):
             return call_of_the_moment(handle.session, partial(bound, context, handle, args))

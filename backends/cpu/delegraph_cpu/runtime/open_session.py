@@ -22,16 +22,20 @@ from delegraph_cpu.runtime.optimized import Optimized, optimized_blob
 from delegraph_cpu.runtime.options import ADAPTIVE, CpuOptions
 from delegraph_cpu.runtime.ort_values import PAIRS, ort_value
 from delegraph_cpu.runtime.profiling import ProfiledSession
+from delegraph_cpu.runtime.tapping import TappedSession, values_of_nodes, with_outputs
 
 if TYPE_CHECKING:
     import onnxruntime
 
     from delegraph.interfaces import EventTracer
 
-__all__ = ["FATAL_ONLY", "Session", "open_session"]
+__all__ = ["FATAL_ONLY", "TRACED", "Session", "open_session"]
 
 Weights = Mapping[str, NDArray[Any]]
-Session: TypeAlias = "onnxruntime.InferenceSession | ThreadedSession | ProfiledSession"
+Session: TypeAlias = "onnxruntime.InferenceSession | ThreadedSession | ProfiledSession | TappedSession"
+
+TRACED: Final = (ProfiledSession, TappedSession)
+"""Sessions that tell a tracer of their runs: each is of one load, and none is bound."""
 
 FATAL_ONLY: Final = 4  # OrtLoggingLevel
 LITTLE_WORK: Final = 8_000_000
@@ -63,11 +67,13 @@ def open_session(
     cache: BackendCache,
     made_of: Sequence[Buffer],
 ) -> tuple[Session, tuple[NDArray[Any], ...]]:
-    """A session of `blob`, which tells the tracer of its nodes if the options ask for it; and the arrays that it reads
-    without owning them. `made_of` are the bytes by which the cache knows it.
+    """A session of `blob`, which tells the tracer of its nodes' times if the options ask for it, else of their values;
+    and the arrays that it reads without owning them. `made_of` are the bytes by which the cache knows it.
 
     Raises `DelegateInvalidCompatibility` if onnxruntime refuses the graph, or it is not what the header says.
     """
+    if tracer is not None and not options.profiling:
+        return _tapped(blob, weights, options, tracer), tuple(weights.values())
     source = Optimized(blob.graph, weights)
     make = partial(_session, blob, source, options.optimization_level)
     cached = _cached(blob, weights, options, cache, made_of)
@@ -108,6 +114,13 @@ def _opened(
         has_threads = options.thread_pool == "shared" or at_rest.num_threads != 1
         return ThreadedSession(partial(make, at_rest)) if has_threads else make(at_rest)
     return AdaptiveSession(partial(make, spinning), partial(make, sleeping), options.num_threads, others)
+
+
+def _tapped(blob: Blob, weights: Weights, options: CpuOptions, tracer: EventTracer) -> TappedSession:
+    values = values_of_nodes(blob.graph)
+    source = Optimized(with_outputs(blob.graph, values), weights)
+    results = [info.name for info in blob.outputs] + [state.output for state in blob.states]
+    return TappedSession(_session(blob, source, options.optimization_level, options), results, values, tracer)
 
 
 def _may_adapt(blob: Blob, weights: Weights, options: CpuOptions) -> bool:
@@ -255,7 +268,8 @@ def _check_borders(session: onnxruntime.InferenceSession, blob: Blob) -> None:
     results = {info.name: info.dtype for info in blob.outputs} | {state.output: state.dtype for state in blob.states}
     taken, results = ({name: PAIRS.get(dtype, dtype) for name, dtype in side.items()} for side in (taken, results))
     outputs = {node.name: _DTYPES.get(node.type) for node in session.get_outputs()}
-    if taken != {node.name: _DTYPES.get(node.type) for node in session.get_inputs()} or results != outputs:
+    inputs = {node.name: _DTYPES.get(node.type) for node in session.get_inputs()}
+    if taken != inputs or not results.items() <= outputs.items():
         raise damaged("its graph has other inputs or outputs than its header says")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,6 +14,7 @@ from delegraph.errors import Internal
 from delegraph.interfaces import (
     Argument,
     Availability,
+    BackendCache,
     BackendDevice,
     BackendExecutionContext,
     BackendInitContext,
@@ -37,6 +39,7 @@ from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.ir_files import ir_files
 from delegraph_openvino.runtime.model import open_model
 from delegraph_openvino.runtime.profiling import log_nodes
+from delegraph_openvino.runtime.tapping import add_values, log_values
 from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_of, tensor_over
 
 if TYPE_CHECKING:
@@ -72,14 +75,14 @@ _IN_USE: Final = SharedEngines[Opened]()
 class Handle:
     """A request of its own to a compiled model.
 
-    `bound` is the call for which the request's tensors were last set; `tracer` is told of the nodes that ran, if
-    options ask so.
+    `bound` is the call for which the request's tensors were last set; `log` is called before a run, if a tracer is to
+    be told of its nodes, and gives what is to be called behind it.
     """
 
     opened: Opened
     request: openvino.InferRequest
     bound: object = None
-    tracer: EventTracer | None = None
+    log: Callable[[openvino.InferRequest], Callable[[], object]] | None = None
 
     def __post_init__(self) -> None:
         leave_at_fork(self._leave)
@@ -124,16 +127,18 @@ class OpenVinoBackend(BackendInterface):
         """
         options = OpenVinoOptions.of_compile_specs(compile_specs).updated({**self._options, **context.runtime_specs})
         cache = context.cache.in_folder(options.cache) if options.cache else context.cache
+        tracer = context.event_tracer
+        if tracer is not None and tracer.debug_level >= 2 and not options.profiling:
+            return _tapped(context, processed, options, tracer)
 
         def make() -> Opened:
-            blob = unpack(processed)
-            blob = replace(blob, xml=written_ir(read_ir(blob.xml, len(blob.bin))))
+            blob = _written(processed)
             compiled, memory = open_model(core(), blob, context.named_data, options, cache)
-            return Opened(compiled, blob, _ports(compiled, blob), memory)
+            return Opened(compiled, blob, _ports(compiled, blob, len(blob.outputs)), memory)
 
         opened = _IN_USE.opened(processed, context.named_data, (options, cache), make)
-        tracer = context.event_tracer if options.profiling else None
-        return Handle(opened, opened.compiled.create_infer_request(), tracer=tracer)
+        log = partial(log_nodes, tracer=tracer) if options.profiling and tracer is not None else None
+        return Handle(opened, opened.compiled.create_infer_request(), log=log)
 
     def fork(self, context: BackendInitContext, handle: Handle) -> Handle:
         """A request of its own to the same compiled model."""
@@ -223,11 +228,31 @@ class OpenVinoBackend(BackendInterface):
         return OpenVinoOptions().updated(self._options).chosen(keys)
 
 
-def _ports(compiled: openvino.CompiledModel, blob: Blob) -> tuple[int | None, ...]:
-    """The places of a call's inputs among the model's."""
+def _written(processed: Buffer) -> Blob:
+    """The blob, with its IR written by us."""
+    blob = unpack(processed)
+    return replace(blob, xml=written_ir(read_ir(blob.xml, len(blob.bin))))
+
+
+def _tapped(context: BackendInitContext, processed: Buffer, options: OpenVinoOptions, tracer: EventTracer) -> Handle:
+    """A model of its own, whose runs log the value of each node."""
+    blob = _written(processed)
+    places: dict[str, int] = {}
+
+    def change(model: openvino.Model) -> None:
+        places.update(add_values(model))
+
+    compiled, memory = open_model(core(), blob, context.named_data, options, BackendCache(BACKEND_ID), change)
+    opened = Opened(compiled, blob, _ports(compiled, blob, len(compiled.outputs)), memory)
+    log = partial(log_values, places=places, tracer=tracer)
+    return Handle(opened, compiled.create_infer_request(), log=log)
+
+
+def _ports(compiled: openvino.CompiledModel, blob: Blob, outputs: int) -> tuple[int | None, ...]:
+    """The places of a call's inputs among the model's, which is to have so many `outputs`."""
     names = [port.get_any_name() for port in compiled.inputs]
     expected = [f"{INPUT}{index}" if info.used else None for index, info in enumerate(blob.inputs)]
-    if sorted(names) != sorted(filter(None, expected)) or len(compiled.outputs) != len(blob.outputs):
+    if sorted(names) != sorted(filter(None, expected)) or len(compiled.outputs) != outputs:
         raise damaged("its model has other inputs or outputs than its header")
     return tuple(None if name is None else names.index(name) for name in expected)
 
@@ -273,11 +298,11 @@ def _places(
 
 
 def _run(handle: Handle) -> None:
-    start = 0 if handle.tracer is None else handle.tracer.now()
+    log = None if handle.log is None else handle.log(handle.request)
     infer = handle.request.infer  # outside of `try`: where the process was forked, this says so
     try:
         infer(share_inputs=True, share_outputs=True)
     except Exception as error:  # pybind's exceptions have no common base
         raise Internal(f"OpenVINO failed in a delegate of {BACKEND_ID}: {error}") from error
-    if handle.tracer is not None:
-        log_nodes(handle.request, handle.tracer, start)
+    if log is not None:
+        log()

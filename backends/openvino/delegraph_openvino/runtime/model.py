@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,15 +21,23 @@ __all__ = ["open_model"]
 
 
 def open_model(
-    core: openvino.Core, blob: Blob, named_data: Mapping[str, Buffer], options: OpenVinoOptions, cache: BackendCache
+    core: openvino.Core,
+    blob: Blob,
+    named_data: Mapping[str, Buffer],
+    options: OpenVinoOptions,
+    cache: BackendCache,
+    change: Callable[[openvino.Model], object] = lambda model: None,
 ) -> tuple[openvino.CompiledModel, tuple[NDArray[Any], ...]]:
-    """The compiled model of a blob, out of the cache where it is there; and the memory that it continues to read."""
+    """The compiled model of a blob, out of the cache where it is there; and the memory that it continues to read.
+
+    `change` gets the model with its weights, before it is compiled: none but one for which there is no cache."""
     weights = tuple(_array(weight, blob, named_data) for weight in blob.weights)
     constants = np.frombuffer(blob.bin, np.uint8)
     read_model = core.read_model  # outside of `try`: where the process was forked, this says so
     try:
         model = read_model(bytes(blob.xml).decode(), tensor_over(constants))
         _put_weights(model, blob, weights)
+        change(model)
     except (RuntimeError, ValueError) as error:
         raise DelegateInvalidCompatibility(
             f"OpenVINO {openvino.__version__} cannot read a graph that {blob.openvino:.60} wrote: {error}"

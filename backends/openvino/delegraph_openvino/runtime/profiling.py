@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,13 +13,17 @@ if TYPE_CHECKING:
 __all__ = ["log_nodes"]
 
 
-def log_nodes(request: openvino.InferRequest, tracer: EventTracer, start: int) -> None:
-    """Log the nodes that ran since `start`, in nanoseconds of the tracer's clock: one span behind the other, as they
-    ran.
+def log_nodes(request: openvino.InferRequest, tracer: EventTracer) -> Callable[[], None]:
+    """Before a run of `request`: the call that logs its nodes, once it ran: one span behind the other, as they ran.
 
     OpenVINO names what it runs after an operation of the graph, and lowering those after the edge program's nodes:
     `aten_relu_default/0`. A fused node has the name of the first; an event's metadata is the kernel's kind.
     """
+    start = tracer.now()
+    return lambda: _log(request, tracer, start)
+
+
+def _log(request: openvino.InferRequest, tracer: EventTracer, start: int) -> None:
     for node in request.profiling_info:
         elapsed = round(node.real_time.total_seconds() * 1e9)
         if node.status == node.Status.EXECUTED and elapsed:

@@ -1,0 +1,123 @@
+"""`numeric_gap` and `delegraph debug m.pte --against MODEL`: the layer at which a program leaves torch, by module."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import delegraph
+from delegraph.cli import main
+from delegraph.errors import InvalidArgument
+
+
+class Block(nn.Module):
+    """A layer, and what its module does with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.fc(x)) + x
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(Block() for _ in range(4))).eval()
+
+
+X = torch.randn(2, 8, generator=torch.Generator().manual_seed(1))
+BACKENDS = ["", "cpu", "openvino"]
+
+
+def lowered(model: Any, backend: str) -> bytes:
+    return bytes(delegraph.lower(model, (X,), backends=[backend] if backend else []))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_sound_program(backend: str) -> None:
+    gap = delegraph.numeric_gap(lowered(net(), backend), net(), (X,))
+    assert not gap and not gap.begins
+    assert {layer.module for layer in gap.layers} >= {"0", "1.fc", "2.fc", "3"}
+    assert all(layer.error < 1e-5 and layer.sqnr > 80 for layer in gap.layers)
+    assert str(gap).startswith(f"right: {len(gap.layers)} layers and all outputs are within tolerance of torch")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_lossy_layer_is_named(backend: str) -> None:
+    other = net()
+    with torch.no_grad():
+        other[2].fc.weight.mul_(1.5)
+    gap = delegraph.numeric_gap(lowered(other, backend), net(), (X,))
+    assert gap
+    (begins,) = gap.begins
+    assert begins.module == "2.fc" and "test_numeric_gap.py:" in begins.line
+    assert {layer.module for layer in gap.layers if layer.is_wrong} <= {"2.fc", "2", "3.fc", "3"}
+    assert "wrong numbers begin at: aten::" in str(gap) and "  2.fc  " in str(gap)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_source_of_nan_is_named(backend: str) -> None:
+    other = net()
+    with torch.no_grad():
+        other[1].fc.weight[0, 0] = torch.nan
+    gap = delegraph.numeric_gap(lowered(other, backend), net(), (X,))
+    assert gap.first_nonfinite is not None and gap.first_nonfinite.module == "1.fc"
+    assert str(gap).startswith("NaN or infinity begins at: aten::")
+    assert [layer.module for layer in gap.begins] == ["1.fc"]
+
+
+def test_a_program_of_another_model() -> None:
+    with pytest.raises(InvalidArgument, match="was not lowered from this model: none of the 12 layers of forward"):
+        delegraph.numeric_gap(lowered(net(), ""), nn.Conv1d(2, 2, 3).eval(), (torch.randn(1, 2, 8),))
+
+
+def test_a_program_without_debug_data() -> None:
+    config = delegraph.ExecutorchBackendConfig(emit_debug_data=False)
+    program = bytes(delegraph.lower(net(), (X,), backends=[], config=config))
+    with pytest.raises(InvalidArgument, match="has no debug data of forward; lower it without --no-debug-data"):
+        delegraph.numeric_gap(program, net(), (X,))
+
+
+@pytest.mark.parametrize(("backend", "computed"), [("npu", "aten::convolution"), ("dsp", "aten::relu")])
+def test_a_delegate_that_reports_no_values_is_cut_out(backend: str, computed: str) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()).eval()
+    x = torch.randn(1, 3, 12, 12)
+    quantized = delegraph.quantize(model, [(x,)], (x,), recipe="int8", backends=[backend])
+    gap = delegraph.numeric_gap(bytes(delegraph.lower(quantized, backends=[backend])), quantized.program, (x,))
+    inside = [layer for layer in gap.layers if layer.delegate is not None]
+    assert not gap and not gap.notes
+    assert {"aten::convolution": {"0", "2"}, "aten::relu": {"1", "3"}}[computed] == {
+        layer.module for layer in inside if layer.operator == computed
+    }
+    assert all(layer.alone for layer in inside)
+
+
+MODEL = """
+import torch
+from tests.test_numeric_gap import X, net
+
+def make():
+    return net(), (X,)
+"""
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model.py").write_text(MODEL, "utf-8")
+    other = net()
+    with torch.no_grad():
+        other[2].fc.bias.add_(1)
+    (tmp_path / "m.pte").write_bytes(lowered(other, "cpu"))
+    command = ["debug", str(tmp_path / "m.pte"), "--against", f"{tmp_path / 'model.py'}:make"]
+    assert main(command) == 1
+    assert "2.fc" in capsys.readouterr().out
+    assert main([*command, "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["wrong"] and [layer["module"] for layer in told["layers"] if layer["begins"]] == ["2.fc"]
+    assert main(["debug", str(tmp_path / "m.pte")]) != 0
+    assert "--against" in capsys.readouterr().err
