@@ -106,6 +106,8 @@ def test_what_reports_nothing_is_one_step() -> None:
     assert [r.node for r in rows] == [WHOLE, KERNEL], "not the node without an id"
     (tile,) = (r for r in node_times([run(2, 8, fc_tile_7=1)], MODEL, "forward") if r.name == "fc_tile_7")
     assert tile.node is NODES[2], "an id that has a known one in it"
+    (added,) = (r for r in node_times([run(2, 8, Reshape=1)], MODEL, "forward") if r.name == "Reshape")
+    assert added.node is NODES[1], "the name of a node that its engine added"
     (unknown,) = (r for r in node_times([run(2, 8, other=1)], MODEL, "forward") if r.node is None)
     assert (unknown.name, unknown.module, unknown.line) == ("other", "", "")
 
