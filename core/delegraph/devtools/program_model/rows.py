@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from delegraph.interfaces.description import DelegateDescription
 from delegraph.program.buffers import byte_view
-from delegraph.program.debug_data import StepId
+from delegraph.program.debug_data import SourceNode, StepId
 from delegraph.program.schema import Buffer
 
 __all__ = ["BESIDE", "DelegateRow", "MethodModel", "NodeRow", "Origin", "ProgramModel", "WeightRow", "module_of"]
@@ -160,13 +160,14 @@ class DelegateRow:
 @dataclass(frozen=True, slots=True)
 class MethodModel:
     """One method: its steps in the order of the file, its weights, its delegates; `calls` are whole delegates as steps,
-    one for each that is called."""
+    one for each that is called; `sources` are the nodes of the edge program by their debug handles, those of rows."""
 
     name: str
     nodes: tuple[NodeRow, ...]
     weights: tuple[WeightRow, ...]
     delegates: tuple[DelegateRow, ...]
     calls: tuple[NodeRow, ...] = ()
+    sources: Mapping[int, SourceNode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
