@@ -43,7 +43,7 @@ def script(page: Path) -> str:
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_snippets_run(page: Path, tmp_path: Path) -> None:
-    source = tmp_path / page.with_suffix(".py").name
+    source = tmp_path / f"{page.stem}_page.py"  # logging.md is no module called logging
     source.write_text(script(page), "utf-8")
     for name, text in FILE.findall(page.read_text("utf-8")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

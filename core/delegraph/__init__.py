@@ -9,12 +9,18 @@ The public names, each imported when it is first used: importing the package loa
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from delegraph import former_modules
 from delegraph.lazy import lazy_names
 
 former_modules.install()
+
+if os.environ.get("DELEGRAPH_LOG"):
+    from delegraph.logs import write_to_stderr
+
+    write_to_stderr(os.environ["DELEGRAPH_LOG"])
 
 if TYPE_CHECKING:
     from delegraph.aot.config import EdgeCompileConfig, ExecutorchBackendConfig, LoweringConfig
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from delegraph.runtime.pool import Pool
     from delegraph.runtime.program import Program
     from delegraph.runtime.runtime import Runtime
+    from delegraph.version import __version__
 
 
 __all__ = [
@@ -59,6 +66,7 @@ __all__ = [
     "QuantizedModel",
     "Runtime",
     "RuntimeFault",
+    "__version__",
     "compare",
     "convert_qat",
     "debug",
@@ -90,5 +98,6 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.runtime.pool": ("Pool",),
         "delegraph.runtime.program": ("Program",),
         "delegraph.runtime.runtime": ("Runtime",),
+        "delegraph.version": ("__version__",),
     },
 )

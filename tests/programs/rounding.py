@@ -61,9 +61,9 @@ class Disturbed(Interpreter):
             return self._other_codes(result, *self.fetch_args_kwargs_from_env(n)[0])
         if n.target.name() in _DEQUANTIZES:
             return self._beside_the_grid(result, *self.fetch_args_kwargs_from_env(n)[0])
-        if torch.Tag.pointwise not in n.target.tags and not _is_same(result, exact):
-            exact = None  # an element that comes out right has rounded parts: 0 is x - mean in some order of sums
-        self._move(result, exact)
+        # otherwise an element that comes out right has rounded parts: 0 is x - mean in some order of sums
+        keeps = torch.Tag.pointwise in n.target.tags or _is_same(result, exact)
+        self._move(result, exact, keeps)
         return result
 
     def _other_codes(self, codes: Tensor, _: Tensor, scale: Any, zero: Any, low: int, high: int, *__: Any) -> Tensor:
@@ -86,23 +86,28 @@ class Disturbed(Interpreter):
         except Exception:
             return None
 
-    def _move(self, result: Any, exact: Any) -> None:
+    def _move(self, result: Any, exact: Any, keeps: bool = False) -> None:
         results, exacts = _tensors(result), _tensors(exact)
         for index, tensor in enumerate(results):
             if not tensor.is_floating_point() or tensor.dtype == torch.float64:
                 continue
             known = exacts[index] if len(exacts) == len(results) and exacts[index].shape == tensor.shape else None
-            tensor.copy_(self._moved(tensor, known))
+            tensor.copy_(self._moved(tensor, known, keeps))
 
-    def _moved(self, tensor: Tensor, exact: Tensor | None) -> Tensor:
+    def _moved(self, tensor: Tensor, exact: Tensor | None, keeps: bool) -> Tensor:
+        """The tensor, each element moved by what rounding to its dtype does, and by what it is away from doubles (a
+        normalisation of equal elements gives the rounding of their difference, times 316); `keeps` those that are not.
+        """
         chance = torch.rand(tensor.shape, generator=self.generator) * 2 - 1
         size = torch.where(tensor.isfinite(), tensor.double().abs(), 0)
         scale = size + (size.max() if size.numel() else 0)
         reach = PLACES * torch.finfo(tensor.dtype).eps
-        moved = tensor.double() + chance * scale * reach
+        away = torch.zeros(()) if exact is None else (exact.double() - tensor.double()).abs().nan_to_num(0, 0, 0)
+        away = away if keeps or not away.numel() else away.max()
+        moved = tensor.double() + chance * (scale * reach + PLACES * away)
         if self.seed % 2:  # terms that cancel but for rounding cancel
             moved = torch.where(size <= size.max() * reach, 0.0, moved) if size.numel() else moved
-        if exact is not None:
+        if exact is not None and keeps:
             moved = torch.where(exact.double() == tensor.double(), tensor.double(), moved)
         return torch.where(moved == 0, torch.copysign(moved, chance), moved).to(tensor.dtype)
 

@@ -45,11 +45,15 @@ LEFT_OUT: Final = [
 _DOUBLES: Final = frozenset({"float64", "complex128"})
 
 
-def left_out(tensors: Iterable[BlobTensor]) -> list[str]:
+def left_out(tensors: Iterable[BlobTensor], widen: str = "load") -> list[str]:
     """The optimisations that are not run on a graph with these inputs and outputs: a factor of a product, which one of
-    them makes an attribute of 32 bits, loses half of its digits beside doubles."""
+    them makes an attribute of 32 bits, loses half of its digits beside doubles; and folded constants are wide."""
     has_doubles = any(tensor.dtype in _DOUBLES for tensor in tensors)
-    return [*LEFT_OUT, "MatMulScaleFusion"] if has_doubles else LEFT_OUT
+    return [
+        *LEFT_OUT,
+        *(["MatMulScaleFusion"] if has_doubles else []),
+        *(["ConstantFolding"] if widen == "run" else []),
+    ]
 
 
 BLOCKS_PER_THREAD: Final = 4
@@ -125,16 +129,18 @@ def use_own_threads(options: onnxruntime.SessionOptions, num_threads: int, spin_
 
 
 def create_session(
-    model: bytes, options: onnxruntime.SessionOptions, tensors: Iterable[BlobTensor] = ()
+    model: bytes, options: onnxruntime.SessionOptions, tensors: Iterable[BlobTensor] = (), widen: str = "load"
 ) -> onnxruntime.InferenceSession:
-    """A session on the CPU, in the pool of the process if there is one; `tensors` are the model's inputs and outputs.
-    Raises what onnxruntime raises."""
+    """A session on the CPU, in the pool of the process if there is one; `tensors` are the model's inputs and outputs,
+    and `widen` tells when its weights become wide. Raises what onnxruntime raises."""
     # without its fallback, which prints and tries again with the same provider
     arguments = {
         "providers": ["CPUExecutionProvider"],
         "enable_fallback": 0,
-        "disabled_optimizers": left_out(tensors),
+        "disabled_optimizers": left_out(tensors, widen),
     }
+    if widen == "run":  # each just before its product; otherwise all come first, and are wide at the same time
+        options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     try:
         return onnxruntime.InferenceSession(model, options, **arguments)
     except RuntimeError as error:

@@ -42,7 +42,7 @@ def optimized(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     times, optimize = [], open_session._optimize
 
     def counted(*args: Any) -> None:
-        times.append(args[2])
+        times.append(args[2].optimization_level)
         optimize(*args)
 
     monkeypatch.setattr(open_session, "_optimize", counted)

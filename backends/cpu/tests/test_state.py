@@ -55,6 +55,10 @@ def session(request: pytest.FixtureRequest) -> Any:
     return delegraph.load(edge.to_executorch(SHARED).buffer, method="decode")
 
 
+STEPS = (("one", rows(1), torch.arange(1)), ("two", rows(2), torch.arange(2)))
+"""Methods: name, rows, their places."""
+
+
 def handles(session: Any) -> dict[str, OrtHandle]:
     """The delegates of the methods, by method."""
     return {name: one.handle for name in session.methods for one in session[name].method._loaded.delegates.all}
@@ -144,6 +148,17 @@ def test_what_cannot_be_changed_in_place_is_copied(counters: Any) -> None:
         np.testing.assert_array_equal(counters.state[name], buffer.numpy())
     [handle] = handles(counters).values()
     assert {state.name: state.scratch is None for state in handle.states} == {"b_table": False, "b_sum": False}
+
+
+def test_methods_share_the_room_for_a_new_value() -> None:
+    """A cache of halves, whose new value is made from float32; another load has room of its own."""
+    programs = {name: torch.export.export(Cache().bfloat16(), (x.bfloat16(), p)) for name, x, p in STEPS}
+    program = to_edge_transform_and_lower(programs, partitioner=[cpu_partitioner()]).to_executorch(SHARED).buffer
+    loads = [delegraph.load(program, method="two") for _ in range(2)]
+    rooms = [{id(handle.states[0].scratch) for handle in handles(load).values()} for load in loads]
+    assert [len(room) for room in rooms] == [1, 1]
+    assert rooms[0] != rooms[1]
+    assert all(handle.states[0].scratch is not None for load in loads for handle in handles(load).values())
 
 
 def test_reset_gives_back_the_first_value(counters: Any) -> None:

@@ -23,6 +23,7 @@ from delegraph.interfaces.memory_planner import MemoryPlanner
 from delegraph.interfaces.pipeline import DialectRule, PipelineStage
 from delegraph.plugins.plugin_spec import PluginName
 from delegraph.program.files.serialize import SerializationConfig
+from delegraph.program.user_metadata import UserMetadata
 
 __all__ = [
     "DEFAULT_EXTERNAL_TAG",
@@ -124,6 +125,8 @@ class ExecutorchBackendConfig:
     them (`BackendDetails.submits`); it may take more of it (`MemoryReport.overlap_bytes`).
     `fallback` keeps the graph of each delegate beside its blob, for devices where its backend cannot run: `"kernels"`,
     or a backend that takes what it can of it (`"cpu"`), or several of these in the order of preference.
+    `metadata` is what the file says of the model in the user's words, by name: texts, finite numbers, truth values and
+    lists of these, up to 1 MiB as JSON (`MethodMeta.user_metadata`).
     """
 
     passes: Passes = ()
@@ -151,6 +154,7 @@ class ExecutorchBackendConfig:
     enable_non_cpu_memory_planning: bool = True
     overlap_delegates: bool = True
     fallback: Fallbacks = None
+    metadata: UserMetadata = field(default_factory=dict)
 
     def memory_planning(self, method: str) -> MemoryPlanningPass:
         """How the memory of `method` is planned."""

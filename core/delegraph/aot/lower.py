@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from time import perf_counter
 from types import MappingProxyType
 from typing import Self, TypeAlias
 
@@ -33,10 +34,14 @@ from delegraph.aot.stage import Lowering, StageWatcher
 from delegraph.deprecation import former_parameter
 from delegraph.errors import LoweringError
 from delegraph.interfaces.memory_hierarchy import MemoryHierarchy
+from delegraph.logs import Logger
 from delegraph.notebook import folded
 from delegraph.plugins.registry import PluginRegistry, default_registry
+from delegraph.program.user_metadata import UserMetadata
 
 __all__ = ["EdgeProgramManager", "Lowered", "lower", "to_edge", "to_edge_transform_and_lower"]
+
+_log = Logger(__name__)
 
 Programs: TypeAlias = "ExportedProgram | Mapping[str, ExportedProgram]"
 
@@ -267,6 +272,7 @@ def lower(
     config: LoweringConfig | ExecutorchBackendConfig | EdgeCompileConfig | None = None,
     memory: MemoryHierarchy | str | os.PathLike[str] | None = None,
     fallback: Fallbacks = None,
+    metadata: UserMetadata | None = None,
     plugins: PluginRegistry | None = None,
     prefer: Mapping[str, str] | None = None,
     progress: bool | StageWatcher = False,
@@ -292,6 +298,8 @@ def lower(
     memory: the device's memories, or the TOML file that describes them, for `ExecutorchBackendConfig.memory`.
     fallback: what runs the graph of a delegate on a device where its backend cannot, `"kernels"` or a backend's name,
         for `ExecutorchBackendConfig.fallback`. The report says what it costs.
+    metadata: what the file says of the model, for `ExecutorchBackendConfig.metadata`: `{"author": "Ada", "labels":
+        ["cat", "dog"]}`. `inspect` shows it, `MethodMeta.user_metadata` reads it.
     plugins: the plug-ins to use instead of the installed ones.
     prefer: which distribution is meant where two offer one name, `{"partitioners:npu": "acme-npu"}`.
     progress: show a progress bar on standard error, or tell a watcher of each stage.
@@ -299,6 +307,7 @@ def lower(
     Whatever can be refused is refused before a backend's compiler runs. Raises `LoweringError` with the node and its
     line of user code, or `PluginError`.
     """
+    start = perf_counter()
     plugins, settings = (plugins or default_registry()).preferring(prefer or {}), _settings(config)
     if isinstance(backends, str):
         raise LoweringError(f"backends is a list, in order of priority: write backends=[{backends!r}]")
@@ -306,6 +315,8 @@ def lower(
         settings = replace(settings, executorch=replace(settings.executorch, memory=memory))
     if fallback is not None:
         settings = replace(settings, executorch=replace(settings.executorch, fallback=fallback))
+    if metadata is not None:
+        settings = replace(settings, executorch=replace(settings.executorch, metadata=metadata))
     requests = export_requests(model, args, kwargs, dynamic_shapes)
     lowering = Lowering(
         plugins,
@@ -324,7 +335,9 @@ def lower(
         delegated, done = pipeline.run_to_blobs(edge_programs, pipeline.FROM_KERNELS, watchers)
     edge, result = EdgeProgramManager._of(delegated.with_blobs(done.compiled)), _result(done)
     helpers = () if backends else tuple(suggestions(delegated.programs, plugins))
-    return Lowered(result, edge, replace(edge.report, suggestions=helpers, fallbacks=result.fallbacks))
+    report = replace(edge.report, suggestions=helpers, fallbacks=result.fallbacks)
+    _log.info("lowered in %.3f s: %r", perf_counter() - start, report)
+    return Lowered(result, edge, report)
 
 
 def _settings(config: object) -> LoweringConfig:

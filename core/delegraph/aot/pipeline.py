@@ -61,9 +61,15 @@ from delegraph.aot.passes.run import run_passes
 from delegraph.aot.quantize.program import quantize_program
 from delegraph.aot.quantize.torchao_weights import with_plain_weights
 from delegraph.aot.stage import Lowering, Stage, StageWatcher
+from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import Partitioner
+from delegraph.logs import Logger
+from delegraph.program.user_metadata import metadata_fault
 
 __all__ = ["ALL", "EDGE", "EXECUTORCH", "FROM_KERNELS", "TO_PARTITION", "arranged", "run", "run_to_blobs"]
+
+
+_log = Logger(__name__)
 
 
 def run(lowering: Lowering, stages: Sequence[Stage], watchers: Sequence[StageWatcher] = ()) -> Lowering:
@@ -80,6 +86,7 @@ def run(lowering: Lowering, stages: Sequence[Stage], watchers: Sequence[StageWat
             lowering = stage.run(lowering, methods)
             _check(stage.ensures, lowering, methods, lowering.kept_operators if stage.keeps_whole else ())
             seconds = perf_counter() - start
+            _log.debug("stage %s of %s: %.3f s", stage.name, ", ".join(methods), seconds)
             for watcher in watchers:
                 watcher.done(stage, methods, lowering, seconds)
     return lowering
@@ -165,6 +172,8 @@ def _quantize(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
 def _settings(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     config = lowering.config
+    if fault := metadata_fault(config.executorch.metadata):
+        raise LoweringError(fault)
     passes = passes_by_method("ExecutorchBackendConfig.passes", config.executorch.passes, methods, lowering.plugins)
     request = emission.make_request(sorted(methods), config.executorch, config.constant_methods, lowering.plugins)
     return replace(

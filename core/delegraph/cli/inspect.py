@@ -208,9 +208,18 @@ def _print(path: str, summary: ProgramSummary, kernels: KernelRegistry) -> None:
 
 
 def _tables(summary: ProgramSummary) -> Iterator[Table]:
+    yield _metadata_table(summary)
     yield _size_table(summary)
     for method in summary.methods:
         yield from _method_tables(method)
+
+
+def _metadata_table(summary: ProgramSummary) -> Table:
+    from delegraph.program.user_metadata import metadata_text
+    from delegraph.tables import Table
+
+    rows = [(name, metadata_text(value)) for name, value in summary.metadata.items()]
+    return Table("what the author says", ("", ""), rows)
 
 
 def _on(device: str | None) -> str:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from delegraph.cli import bounds
+from delegraph.cli import bounds, metadata
 
 if TYPE_CHECKING:
     from delegraph.aot.lower import Lowered
@@ -77,6 +77,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help="leave out of the file what its instructions and delegates come from: modules, files and lines",
     )
+    metadata.add_argument(parser)
     bounds.add_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
@@ -132,6 +133,7 @@ def _lower(args: argparse.Namespace, progress: Progress) -> Lowered:
         config=config,
         memory=args.memory,
         fallback=parse_plugins(args.fallback) or None,
+        metadata={name: value for entries in args.metadata for name, value in entries.items()},
         progress=progress,
     )
 

@@ -23,9 +23,9 @@ from delegraph.errors import LoweringError
 from delegraph.plugins.plugin_spec import PluginName, PluginSpec
 from delegraph.plugins.registry import default_registry
 
-__all__ = ["debug"]
+__all__ = ["QUANTIZED", "debug", "is_quantized", "with_inputs"]
 
-_QUANTIZED: Final = 0.02
+QUANTIZED: Final = 0.02
 """Of a quantized model: two steps of a grid of 8 bits, whose largest value is 127 of them."""
 
 
@@ -79,9 +79,9 @@ def debug(
         programs = {}
         for method, request in requests.items():
             started(f"{method}: exporting")
-            programs[method] = _with_inputs(export_method(method, request), request)
+            programs[method] = with_inputs(export_method(method, request), request)
         for method, program in bounded(programs, bounds).items():
-            judge.tolerance = _QUANTIZED if tolerance is None and _is_quantized(program) else tolerance
+            judge.tolerance = QUANTIZED if tolerance is None and is_quantized(program) else tolerance
             search = Search(method, program, chosen, judge, started)
             partitions[method] = [(named(own), len(calls)) for own, calls in search.partitions]
             for fault, case, own in search.faults():
@@ -103,7 +103,7 @@ def _chosen(backends: Sequence[PluginName]) -> list[PluginSpec]:
     return [backend for backend in chosen if isinstance(backend, PluginSpec)]
 
 
-def _with_inputs(program: ExportedProgram, request: ExportRequest) -> ExportedProgram:
+def with_inputs(program: ExportedProgram, request: ExportRequest) -> ExportedProgram:
     """`program` with the example inputs of the request, if those are others than it was exported with."""
     if request.args is None and not request.kwargs:
         return program
@@ -112,7 +112,8 @@ def _with_inputs(program: ExportedProgram, request: ExportRequest) -> ExportedPr
     return program
 
 
-def _is_quantized(program: ExportedProgram) -> bool:
+def is_quantized(program: ExportedProgram) -> bool:
+    """Whether a call of the program quantizes or dequantizes."""
     return any("quantize" in str(node.target) for node in program.graph.nodes if node.op == "call_function")
 
 

@@ -84,13 +84,19 @@ class Reference:
             [self._values[result.name] if isinstance(result, TensorArgument) else None for result in results],
         )
 
-    def part(self, calls: Collection[str], outputs: Collection[str] | None = None) -> Case | None:
-        """These calls alone, giving what is read outside of them, or of that only `outputs`; None without a result.
+    def value(self, name: str) -> Any:
+        """Torch's value of a node."""
+        return self._values[name]
+
+    def part(self, calls: Collection[str], outputs: Collection[str] | None = None, tapped: bool = False) -> Case | None:
+        """These calls alone, giving what is read outside of them, or of that only `outputs`, or (`tapped`) the value of
+        each of them; None without a result.
 
         A buffer that the model changes is a constant here, with its value before the run, and its new value a result.
         """
         inside = self._inside(calls)
-        results = [node for node in inside if self._is_result(node, inside) and (not outputs or node.name in outputs)]
+        outside = () if tapped else inside
+        results = [node for node in inside if self._is_result(node, outside) and (not outputs or node.name in outputs)]
         if not results:
             return None
         nodes = [node for node in inside if node in results or any(user in inside for user in node.users)]

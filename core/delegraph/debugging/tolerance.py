@@ -6,15 +6,20 @@ from typing import Final
 
 import torch
 
-__all__ = ["allowed_error", "difference"]
+__all__ = ["allowed_error", "difference", "usual_share"]
 
 _SHARES: Final = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """About a thousand roundings of the wide types and ten of the narrow ones; integers are compared exactly."""
 
 
+def usual_share(dtype: torch.dtype) -> float:
+    """The share of the largest value by which a result of the dtype may usually be off."""
+    return _SHARES.get(dtype, 0.0)
+
+
 def allowed_error(expected: torch.Tensor, share: float | None) -> float:
     """The largest difference that passes; `share` goes before what is usual for the dtype."""
-    part = _SHARES.get(expected.dtype, 0.0) if share is None else share
+    part = usual_share(expected.dtype) if share is None else share
     sizes = expected.detach().abs().to(torch.float64)
     sizes = sizes[sizes.isfinite()]
     return part * float(sizes.max()) if sizes.numel() else 0.0

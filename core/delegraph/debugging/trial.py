@@ -27,7 +27,7 @@ from delegraph.errors import cause_of
 from delegraph.plugins.plugin_spec import parse_plugins
 from delegraph.runtime.module import load
 
-__all__ = ["answer", "tried"]
+__all__ = ["answer", "compiled", "tried"]
 
 Options: TypeAlias = Mapping[str, Mapping[str, bool | int | str]]
 
@@ -43,7 +43,7 @@ def tried(
     `allowed` says how far off each may be. Whatever is raised is a verdict."""
     doing = "lowering"
     try:
-        lowered = _lowered(program, backends)
+        lowered = compiled(program, backends)
         if isinstance(lowered, Verdict):
             return lowered
         doing = "loading"
@@ -60,15 +60,15 @@ def tried(
     return Verdict(Kind.RIGHT)
 
 
-def _lowered(program: ExportedProgram, backends: Sequence[Backend]) -> bytes | Verdict:
+def compiled(program: ExportedProgram, backends: Sequence[Backend]) -> bytes | Verdict:
     """The `.pte`, or the first refusal of a backend: users do not see those, for the calls are left to others then."""
     cut = pipeline.run(lowering_of(program, backends), [*pipeline.TO_PARTITION, pipeline.PARTITION, pipeline.KERNELS])
     modules = {method: [part.lowered_module for part in own] for method, own in cut.delegated.partitions.items()}
-    compiled, refused = compile_or_refuse(modules, cut.plugins)
+    blobs, refused = compile_or_refuse(modules, cut.plugins)
     for error in refused.values():
         return Verdict(Kind.REFUSED, cause_of(error))
     planned = pipeline.run(cut, pipeline.EXECUTORCH)
-    result = pipeline.run(planned.with_blobs(compiled), [pipeline.ASSEMBLE]).result
+    result = pipeline.run(planned.with_blobs(blobs), [pipeline.ASSEMBLE]).result
     assert result is not None
     return bytes(result.buffer)
 

@@ -37,6 +37,7 @@ from delegraph.program.schema import (
     TensorShapeDynamism,
     Value,
 )
+from delegraph.program.user_metadata import UserMetadata, user_metadata_of
 from delegraph.program.walk import Place, external_names, instructions, kernel_calls
 from delegraph.program.weights_origin import origin_of
 from delegraph.runtime.calls.arguments import Arguments
@@ -164,7 +165,8 @@ class FileSizes:
 
 @dataclass(frozen=True, slots=True)
 class ProgramSummary:
-    """A whole program. Sizes are in bytes; `external_constants` are the names that a `.ptd` has to have."""
+    """A whole program. Sizes are in bytes; `external_constants` are the names that a `.ptd` has to have; `metadata` is
+    what its author says of it."""
 
     methods: tuple[MethodSummary, ...]
     constants: int
@@ -174,10 +176,11 @@ class ProgramSummary:
     named_data: Mapping[str, int]
     external_constants: tuple[str, ...]
     sizes: FileSizes | None = None
+    metadata: UserMetadata = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers."""
-        return asdict(self)
+        return asdict(replace(self, metadata=dict(self.metadata)))
 
 
 def summarize(
@@ -200,6 +203,7 @@ def summarize(
         named_data={key: byte_view(entry.data).nbytes for key, entry in program.named_data.items()},
         external_constants=tuple(sorted({*external_names(program), *(origin.weights if origin else ())})),
         sizes=sizes,
+        metadata=user_metadata_of(program),
     )
 
 

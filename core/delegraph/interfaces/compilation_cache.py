@@ -28,9 +28,12 @@ from typing import Any, Final, TypeAlias
 
 from delegraph.errors import InvalidArgument, RuntimeFault
 from delegraph.interfaces.host import host_description
+from delegraph.logs import Logger
 from delegraph.program.schema import Buffer
 
 __all__ = ["BackendCache", "CacheChoice", "CacheEntry", "CompilationCache"]
+
+_log = Logger(__name__)
 
 FOLDER_VARIABLE: Final = "DELEGRAPH_CACHE"
 BYTES_VARIABLE: Final = "DELEGRAPH_CACHE_BYTES"
@@ -105,9 +108,11 @@ class CompilationCache:
             if not path.is_dir() or not _is_ours(self.folder):
                 return None
             _check(path, key)
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
+            _log.info("removed an entry that is damaged, or not ours: %s", error)
             _remove(path)
             return None
+        _log.debug("found a delegate of %s in %s", key.get("backend"), path)
         with suppress(OSError):  # it was prepared by somebody else, for reading
             os.utime(path / _RECORD)
         return path
@@ -136,6 +141,7 @@ class CompilationCache:
             told = f"the compilation cache {self.folder} does not keep a delegate of {key.get('backend')}: {error}"
             warnings.warn(told, RuntimeWarning, stacklevel=2)
             return None
+        _log.debug("kept a delegate of %s in %s", key.get("backend"), path)
         self._make_room(path)
         return path
 
@@ -160,6 +166,7 @@ class CompilationCache:
         total = sum(entry.nbytes for entry in entries)
         for entry in entries:
             if total > self.max_bytes and entry.path != latest:
+                _log.debug("removed the least recently used entry, %s: %d bytes", entry.path, entry.nbytes)
                 _remove(entry.path)
                 total -= entry.nbytes
         with suppress(OSError):

@@ -7,10 +7,12 @@ import traceback
 from collections.abc import Iterable
 from functools import reduce
 from importlib import import_module
+from time import perf_counter
 from types import ModuleType
 
 from delegraph.deprecation import loading_plugin
 from delegraph.errors import FOREIGN, PluginLoadError, PluginVersionError, cause_of
+from delegraph.logs import Logger
 from delegraph.plugins.adaptation import adapted, renamed
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.hookspecs import Form, PluginGroup, group_named
@@ -19,6 +21,8 @@ from delegraph.plugins.validation import violations
 from delegraph.plugins.versions import declared_api, mismatch
 
 __all__ = ["adopt", "adopt_product", "failure", "import_offer", "reference"]
+
+_log = Logger(__name__)
 
 # Entry points specification: `module[:attribute][ [extras]]`, both dotted names. Extras are obsolete and ignored.
 _REFERENCE = re.compile(r"([A-Za-z_][\w.]*)\s*(?::\s*([A-Za-z_][\w.]*)\s*)?(?:\[.*\])?")
@@ -35,7 +39,7 @@ def import_offer(offer: Offer) -> object:
 
     Raises `PluginLoadError`, or `PluginVersionError` if it needs another plug-in API.
     """
-    group = group_named(offer.group)
+    start, group = perf_counter(), group_named(offer.group)
     with TorchWatch() as watch:
         try:
             with loading_plugin(f"{offer.id} of {offer.provider}"):
@@ -49,6 +53,7 @@ def import_offer(offer: Offer) -> object:
             f"loading it brought torch into a process that runs without it: {watch.leak} imports it",
             "its authors move that import into the AOT half, or into the function that needs it",
         )
+    _log.debug("loaded plug-in %s in %.3f s", offer, perf_counter() - start)
     return plugin
 
 

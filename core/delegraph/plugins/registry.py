@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import (
@@ -25,6 +26,7 @@ from delegraph.errors import (
     cause_of,
     restated,
 )
+from delegraph.logs import Logger
 from delegraph.plugins.discovery import Offer, Selection, did_you_mean, full_id, normalised, scan
 from delegraph.plugins.factory import make
 from delegraph.plugins.hookspecs import group_named
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from delegraph.plugins.tools import Tools
 
 __all__ = ["IN_PROCESS", "PluginRegistry", "default_registry", "use_registry"]
+
+_log = Logger(__name__)
 
 IN_PROCESS = "in-process"
 """Stands for the distribution of a plug-in that was registered by `PluginRegistry.register`."""
@@ -76,7 +80,13 @@ class PluginRegistry:
         Imports no plug-in. Raises `PluginNotFound` if a variable or `prefer` names a missing plug-in.
         """
         selection = Selection.from_environment(os.environ if environ is None else environ, prefer)
-        return cls(selection.apply(scan(path)), selection.prefer)
+        start = perf_counter()
+        offers = selection.apply(scan(path))
+        distributions = len({offer.distribution for offer in offers})
+        _log.debug(
+            "found %d plug-ins of %d distributions in %.3f s", len(offers), distributions, perf_counter() - start
+        )
+        return cls(offers, selection.prefer)
 
     def __deepcopy__(self, memo: dict[int, object]) -> PluginRegistry:
         return self  # the installed plug-ins are the same in each copy

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from delegraph.errors import DelegraphError, Internal, cause_of, restated
@@ -17,6 +18,7 @@ from delegraph.interfaces.backend import BackendInitContext
 from delegraph.interfaces.compilation_cache import BackendCache, CompilationCache
 from delegraph.interfaces.kernel import Kernel
 from delegraph.interfaces.options import Options
+from delegraph.logs import Logger
 from delegraph.program.devices import input_devices
 from delegraph.program.kernel_calls import Need
 from delegraph.program.limits import Limits
@@ -52,11 +54,15 @@ from delegraph.runtime.values.memory import (
 from delegraph.runtime.values.value_parser import TensorSources, parse_values
 from delegraph.runtime.values.values import Array, ValueTable
 from delegraph.runtime.values.writes import unplanned_inputs
+from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.runtime.calls.device_inputs import Place
 
 __all__ = ["Choices", "LoadedDelegates", "LoadedMethod", "load_plan"]
+
+
+_log = Logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +137,22 @@ def load_plan(
 
     Raises what `Program.load_method` raises.
     """
+    start = perf_counter()
     alternatives, registry = program.alternatives.get(plan.name, {}), program.environment.backend_registry()
     with _traced(choices.event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
         chosen = choose(plan, alternatives, registry) if like is None else like.chosen
         while True:
             try:
                 replaceable = blobs_of(plan, alternatives).difference(chosen.failed)
-                return _loaded(program, plan, chosen, choices, replaceable, like)
+                loaded = _loaded(program, plan, chosen, choices, replaceable, like)
             except DelegatesFailed as error:
+                _log.info("method %s goes on without delegates that failed: %s", printable(plan.name), error)
                 chosen, like = choose(plan, alternatives, registry, chosen, error.faults), None
+                continue
+            planned, delegates = sum(loaded.plan.non_const_buffer_sizes), len(loaded.delegates.all)
+            told = (printable(plan.name), perf_counter() - start, planned, delegates, len(loaded.kernels))
+            _log.info("loaded method %s in %.3f s: %d planned bytes, %d delegates, %d kernels", *told)
+            return loaded
 
 
 def _loaded(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from delegraph.errors import InvalidArgument
@@ -10,6 +10,7 @@ from delegraph.program.contract import Dims, MethodContract
 from delegraph.program.devices import CPU, Device, memory_devices, tagged_device
 from delegraph.program.dtypes import nbytes
 from delegraph.program.schema import ExecutionPlan, ScalarType, Tensor, TensorShapeDynamism, Value
+from delegraph.program.user_metadata import UserMetadata
 from delegraph.runtime.values.values import attribute_name
 
 
@@ -59,8 +60,14 @@ class TensorInfo:
 class MethodMeta:
     """Inputs, outputs and attributes of a method. The accessors are calls, as in ExecuTorch."""
 
-    def __init__(self, plan: ExecutionPlan, contract: MethodContract | None = None) -> None:
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        contract: MethodContract | None = None,
+        user_metadata: Callable[[], UserMetadata] = dict,
+    ) -> None:
         self._plan = plan
+        self._user_metadata = user_metadata
         self._contract = contract or MethodContract()
         self._attributes = [value for value in plan.values if isinstance(value, Tensor) and attribute_name(value)]
 
@@ -125,6 +132,12 @@ class MethodMeta:
         """Where planned buffer `index` lies."""
         self.memory_planned_buffer_size(index)
         return memory_devices(self._plan.non_const_buffer_device).get(index + 1, CPU)
+
+    def user_metadata(self) -> UserMetadata:
+        """The words of `lower(…, metadata=…)` about the model, lists as tuples: it is of all methods alike.
+
+        Raises `InvalidProgram` if it is damaged."""
+        return self._user_metadata()
 
     def __repr__(self) -> str:
         inputs = ", ".join(_text(self.input_value(i), i, self._contract.inputs) for i in range(self.num_inputs()))

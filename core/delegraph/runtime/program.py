@@ -16,6 +16,7 @@ import numpy as np
 from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidProgram, InvalidState, NotFound
 from delegraph.interfaces.compilation_cache import sha256
 from delegraph.interfaces.data_loader import DataLoader
+from delegraph.logs import Logger
 from delegraph.program import schema
 from delegraph.program.alternatives import alternatives_of, methods_of
 from delegraph.program.contract import contracts_of
@@ -25,6 +26,7 @@ from delegraph.program.files.checked_source import CheckedSource
 from delegraph.program.limits import Limits
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.program.shared_state import shared_buffers_of
+from delegraph.program.user_metadata import UserMetadata, user_metadata_of
 from delegraph.program.walk import delegates
 from delegraph.runtime.data_loader import MmapDataLoader, Source, open_data_loader
 from delegraph.runtime.execution.tracing import DebugLevel, EventTracer
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
     from delegraph.program.flat_tensor import ExternalData
     from delegraph.program.signatures import Key
+
+
+_log = Logger(__name__)
 
 
 class Verification(Enum):
@@ -129,6 +134,8 @@ class Program:
         files = [] if data_path is None else open_data_files(data_path, trust, plugins)
         external = read_external_data(files, records) if files else None
         opened_all = [*([] if opened is None else [opened]), *files]
+        for name, loader, _ in opened_all:
+            _log.info("opened %s: %d bytes", name or "a program in memory", loader.size())
         return cls(
             records,
             environment=environment,
@@ -151,7 +158,14 @@ class Program:
 
     def metadata(self, method_name: str) -> MethodMeta:
         """A method's inputs and outputs, without loading it. Raises `NotFound`."""
-        return MethodMeta(self.plan(method_name), self.contracts.get(method_name))
+        return MethodMeta(self.plan(method_name), self.contracts.get(method_name), lambda: self.user_metadata)
+
+    @cached_property
+    def user_metadata(self) -> UserMetadata:
+        """The words of `lower(…, metadata=…)` about the model, lists as tuples; {} if there are none.
+
+        Raises `InvalidProgram` if they are damaged."""
+        return user_metadata_of(self.records)
 
     def plan(self, method_name: str) -> ExecutionPlan:
         """The method's record. Raises `NotFound`."""

@@ -43,7 +43,7 @@ def _difference(node: Node, mode: Any) -> str | None:
     args, kwargs = pytree.tree_map_only(Node, lambda n: n.meta["val"], (node.args, dict(node.kwargs)))
     with untraced(mode):
         try:
-            given = COPY_TO_VIEW.get(node.target, node.target)(*args, **kwargs)  # type: ignore[operator,arg-type]
+            given = _CALLED_AS.get(node.target, node.target)(*args, **kwargs)  # type: ignore[operator,arg-type]
         except RuntimeError as error:
             if not any(words in str(error) for words in _WITHOUT_SYMBOLS):
                 raise
@@ -53,6 +53,10 @@ def _difference(node: Node, mode: Any) -> str | None:
         return None
     return f"{node.name} = {node.target}: is said to be {_shapes(ours)}, gives {_shapes(theirs)}"
 
+
+_VIEW, _RESHAPE = torch.ops.aten.view.default, torch.ops.aten.reshape.default
+_CALLED_AS = {copy: _RESHAPE if view is _VIEW else view for copy, view in COPY_TO_VIEW.items()} | {_VIEW: _RESHAPE}
+"""Operators without a form for fake values; and a view's, whose values have strides that programs do not have."""
 
 _WITHOUT_SYMBOLS = ("symbolic sizes/strides", "SymIntArrayRef expected to contain only concrete integers")
 """As a kernel of torch's says that it has no form for sizes that are symbols."""

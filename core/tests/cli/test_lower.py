@@ -18,6 +18,7 @@ from delegraph.interfaces import Partitioner
 from delegraph.plugins.registry import PluginRegistry, default_registry, use_registry
 from delegraph.program import debug_data_of, deserialize_flat_tensor, deserialize_program
 from delegraph.program.schema import Program, Tensor, TensorShapeDynamism
+from delegraph.program.user_metadata import user_metadata_of
 from delegraph_partitioners import OperatorsPartitioner
 
 Refused = Callable[..., str]
@@ -286,3 +287,22 @@ def test_patterns_that_are_none(words: str, refused: Refused) -> None:
     assert "write patterns of names, each with a file's name" in refused(
         "lower", "model.py:linear", "-o", "m.pte", "--external-weights", words, code=2
     )
+
+
+def test_metadata() -> None:
+    Path("labels.json").write_text('{"labels": ["cat", "dog"], "author": "Ada"}')
+    program = lower("pair", "--metadata", "labels.json", "--metadata", "author=Eve", "--metadata", "version=1.10")
+    assert user_metadata_of(program) == {"labels": ("cat", "dog"), "author": "Eve", "version": "1.10"}
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("labels.txt", "labels.txt: No such file or directory; write NAME=TEXT or a JSON file's name"),
+        ("model.py", "model.py is not JSON"),
+        ("list.json", "list.json: metadata is list; it is a mapping of names"),
+    ],
+)
+def test_metadata_that_is_none(said: str, why: str, refused: Refused) -> None:
+    Path("list.json").write_text('["cat"]')
+    assert why in refused("lower", "model.py:pair", "-o", "m.pte", "--metadata", said, code=2)

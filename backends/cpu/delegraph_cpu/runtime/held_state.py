@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,5 +68,19 @@ def _held(state: StateInfo, memory: NDArray[Any]) -> HeldState:
     value = ort_value(memory)
     if state.in_place:
         return HeldState(state.name, state.output, memory, value, value, None)
-    scratch = np.empty_like(memory)
+    scratch = _scratch_of(memory)
     return HeldState(state.name, state.output, memory, value, ort_value(scratch), scratch)
+
+
+def _scratch_of(memory: NDArray[Any]) -> NDArray[Any]:
+    """Room for the new value of the state in `memory`. Methods of one load that share the state share it: they cannot
+    run at the same time."""
+    key = (memory.ctypes.data, memory.shape, memory.dtype.str)
+    scratch = _SCRATCHES.get(key)
+    if scratch is None:
+        scratch = _SCRATCHES[key] = np.empty_like(memory)
+    return scratch
+
+
+_SCRATCHES: Final[WeakValueDictionary[tuple[int, tuple[int, ...], str], NDArray[Any]]] = WeakValueDictionary()
+"""By a state's address; they live as long as a `HeldState` of it."""

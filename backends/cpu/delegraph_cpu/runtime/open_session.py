@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import BackendCache, Buffer
 from delegraph_cpu.blob import ITEM_SIZES, Blob, damaged
+from delegraph_cpu.graphs.ordering import with_late_constants
 from delegraph_cpu.runtime.adaptive import AdaptiveSession, ThreadedSession, cores_of_others, spare_cores
 from delegraph_cpu.runtime.optimized import Optimized, optimized_blob
 from delegraph_cpu.runtime.options import ADAPTIVE, CpuOptions
@@ -138,7 +139,7 @@ def _session(
         sessions.use_own_threads(settings, options.num_threads, options.spin_duration_us)
     if profile is not None:
         settings.enable_profiling, settings.profile_file_prefix = True, profile
-    session = _created(blob, source, settings)
+    session = _created(blob, source, settings, options.widen)
     if sum(weight.nbytes for weight in blob.weights) >= TRIMMED_BYTES:
         _give_back()
     _check_borders(session, blob)
@@ -184,12 +185,15 @@ _SAFE: Final = 64
 """2 * 255 * 64 is less than 2^15."""
 
 
-def _created(blob: Blob, source: Optimized, settings: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+def _created(
+    blob: Blob, source: Optimized, settings: onnxruntime.SessionOptions, widen: str
+) -> onnxruntime.InferenceSession:
     from delegraph_cpu import sessions
     from delegraph_cpu.engine import onnxruntime
 
+    graph = with_late_constants(source.graph) if widen == "run" else bytes(source.graph)
     try:
-        return sessions.create_session(bytes(source.graph), settings, (*blob.inputs, *blob.outputs))
+        return sessions.create_session(graph, settings, (*blob.inputs, *blob.outputs), widen)
     except Exception as error:  # pybind's exceptions have no common base
         if any(words in str(error) for words in _NO_ROOM):
             raise MemoryError(str(error)) from error
@@ -228,19 +232,19 @@ def _cached(
         return None
     from delegraph_cpu import sessions
 
-    level = options.optimization_level
-    optimize = partial(_optimize, blob, weights, level)
-    settings = f"{level}, without {sessions.left_out((*blob.inputs, *blob.outputs))}"
+    optimize = partial(_optimize, blob, weights, options)
+    left_out = sessions.left_out((*blob.inputs, *blob.outputs), options.widen)
+    settings = f"{options.optimization_level}, without {left_out}"
     return optimized_blob(cache, made_of, weights, settings, optimize)
 
 
-def _optimize(blob: Blob, weights: Weights, level: str, path: str, name: str) -> None:
+def _optimize(blob: Blob, weights: Weights, options: CpuOptions, path: str, name: str) -> None:
     """Write the optimised graph to `path`, its weights to the file `name` beside it."""
     from delegraph_cpu import sessions
 
-    settings = _settings(blob, weights, level)
+    settings = _settings(blob, weights, options.optimization_level)
     sessions.write_optimized(settings, path, name, packed=True)
-    _created(blob, Optimized(blob.graph, weights), settings)
+    _created(blob, Optimized(blob.graph, weights), settings, options.widen)
 
 
 # ---- what was made ------------------------------------------------------------------------------------------------

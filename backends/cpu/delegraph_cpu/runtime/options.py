@@ -18,6 +18,7 @@ ADAPTIVE: Final = -1
 """Long where cores are free, and none where others use them: the wrong choice costs two threads a third of their speed
 or more (`python -m benchmarks.shared_machine`)."""
 OPTIMIZATION_LEVELS: Final = ("disabled", "basic", "extended", "all")
+WIDEN: Final = ("load", "run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class CpuOptions(DelegateOptions):
         -1: 500 while other processes leave the cores free, and 0 while they don't; 20 where that does not adapt: with
         weights above 16 MiB, and on systems that do not tell of other processes.
     optimization_level: what onnxruntime still optimises at load; "all" adds layouts for this very CPU.
+    widen: when weights that the blob holds in fewer bits than onnxruntime computes with (bfloat16, float16, kernels of
+        8 bits) become float32: once, at "load", or in each "run", which takes less memory and more time.
     cache: deprecated, a folder in which the optimised graph is kept; `delegraph.load(…, cache=…)` is for all backends.
     profiling: whether an event tracer is told of each node that onnxruntime runs, with its time; slower.
     """
@@ -40,6 +43,7 @@ class CpuOptions(DelegateOptions):
     thread_pool: str = "session"
     spin_duration_us: int = ADAPTIVE
     optimization_level: str = "all"
+    widen: str = "load"
     cache: str = ""
     profiling: bool = False
 
@@ -50,6 +54,7 @@ class CpuOptions(DelegateOptions):
             ("thread_pool", self.thread_pool in THREAD_POOLS, " or ".join(THREAD_POOLS)),
             ("spin_duration_us", type(spin) is int and ADAPTIVE <= spin <= 1_000_000, "-1 to 1000000"),
             ("optimization_level", self.optimization_level in OPTIMIZATION_LEVELS, ", ".join(OPTIMIZATION_LEVELS)),
+            ("widen", self.widen in WIDEN, " or ".join(WIDEN)),
             ("cache", isinstance(self.cache, str), "a folder's path"),
             ("profiling", isinstance(self.profiling, bool), "true or false"),
         ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import ParamSpec, TypeAlias, TypeVar
 
 from torch.export import ExportedProgram
@@ -26,10 +27,14 @@ from delegraph.errors import (
 )
 from delegraph.interfaces.lowering import BackendDetails, PreprocessResult
 from delegraph.interfaces.stamp import BlobStamp
+from delegraph.logs import Logger
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.registry import IN_PROCESS, PluginRegistry, default_registry
+from delegraph.program.buffers import byte_view
 
 __all__ = ["compile_delegates", "compile_or_refuse", "stamp_of"]
+
+_log = Logger(__name__)
 
 _GROUP = "lowerings"
 
@@ -110,6 +115,7 @@ def _compile(
 ) -> tuple[Compiled, dict[LoweredBackendModule, LoweringError]]:
     """The modules, all of one backend, with their blobs, and those that it refuses; `inner` are the delegates that may
     stand in them."""
+    start = perf_counter()
     offer, lowering = find_lowering(backend_id, plugins)
     stamp = stamp_of(offer, backend_id, lowering)
 
@@ -134,6 +140,11 @@ def _compile(
         for module in group
         if module in results and module not in refused
     }
+    nbytes = sum(byte_view(module.processed_bytes).nbytes for module in compiled.values())
+    told = (backend_id, offer.provider, len(compiled), perf_counter() - start, nbytes)
+    _log.info("%s of %s compiled %d delegates in %.3f s: %d bytes", *told)
+    for module, error in refused.items():
+        _log.info("%s refuses %s: %s", backend_id, module.tag, error)
     return compiled, refused
 
 

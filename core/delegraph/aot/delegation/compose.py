@@ -36,9 +36,13 @@ from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.provenance import name_sources, source_call, source_of
 from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.interfaces.lowering import Partitioner
+from delegraph.logs import Logger
 from delegraph.plugins.registry import PluginRegistry, default_registry
 
 __all__ = ["Delegated", "Seen", "compile_partitions", "delegate", "merged"]
+
+
+_log = Logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,7 @@ def delegate(
             keep_from_blobs(partitioned, plugins or default_registry())
             result.programs[method], partitions = cut_out(partitioned)
             result.partitions.setdefault(method, []).extend(partitions)
+            _log.debug("%s takes %d partitions of %s", name, len(partitions), method)
     return result
 
 

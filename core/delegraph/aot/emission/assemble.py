@@ -39,6 +39,7 @@ from delegraph.program.files.serialize import program_pieces
 from delegraph.program.flat_tensor import ExternalData, FlatTensor
 from delegraph.program.schema import BackendDelegate, CompileSpec, ContainerMetadata, ExecutionPlan, NamedData, Program
 from delegraph.program.shared_state import SHARED_STATE_KEY, write_shared_buffers
+from delegraph.program.user_metadata import USER_METADATA_KEY, write_user_metadata
 from delegraph.program.weights_origin import PROGRAM_KEY, WeightMark, WeightsOrigin, digest
 
 __all__ = ["assemble"]
@@ -68,8 +69,7 @@ def assemble(
     files = _tensor_data(emitted.data.external_constants, named)
     if files:
         program, files = _with_origin(program, files)
-    if config.emit_debug_data:  # behind the origin: a line that has moved makes no other program
-        program = _with_debug_data(program, emitted.methods, delegates)
+    program = _with_named_data(program, _told(config, emitted.methods, delegates))
     return ExecutorchProgramManager(
         executorch_program=program,
         config=config,
@@ -231,14 +231,26 @@ def _with_origin(program: Program, files: Mapping[str, FlatTensor]) -> tuple[Pro
         for key, entry in file.named_data.items()
     }
     origin = WeightsOrigin(digest(program_pieces(program)), weights)
-    named_data = {**program.named_data, PROGRAM_KEY: NamedData(origin.to_bytes())}
     marked = {tag: replace(file, origin=origin) for tag, file in files.items()}
-    return replace(program, named_data=MappingProxyType(named_data)), marked
+    return _with_named_data(program, {PROGRAM_KEY: origin.to_bytes()}), marked
 
 
-def _with_debug_data(
-    program: Program, methods: Iterable[EmittedMethod], delegates: Mapping[str, Sequence[LoweredBackendModule]]
-) -> Program:
-    """The program with what its instructions and delegates come from."""
-    named = NamedData(write_debug_data({method.name: debug_data(method, delegates[method.name]) for method in methods}))
-    return replace(program, named_data=MappingProxyType({**program.named_data, DEBUG_DATA_KEY: named}))
+def _told(
+    config: ExecutorchBackendConfig,
+    methods: Iterable[EmittedMethod],
+    delegates: Mapping[str, Sequence[LoweredBackendModule]],
+) -> dict[str, bytes]:
+    """The words of a program about itself, which no run reads. They come behind the origin: other words, or a line
+    that has moved, make no other program."""
+    told = {}
+    if config.metadata:
+        told[USER_METADATA_KEY] = write_user_metadata(config.metadata)
+    if config.emit_debug_data:
+        by_method = {method.name: debug_data(method, delegates[method.name]) for method in methods}
+        told[DEBUG_DATA_KEY] = write_debug_data(by_method)
+    return told
+
+
+def _with_named_data(program: Program, named_data: Mapping[str, bytes]) -> Program:
+    added = {key: NamedData(data) for key, data in named_data.items()}
+    return replace(program, named_data=MappingProxyType({**program.named_data, **added}))

@@ -20,6 +20,7 @@ from delegraph.aot.emission.instructions import DelegateInfo
 from delegraph.aot.emission.memory import MemoryReport
 from delegraph.aot.etrecord.record import ETRecord
 from delegraph.errors import ETRecordError, LoweringError
+from delegraph.logs import Logger
 from delegraph.program.alternatives import methods_of
 from delegraph.program.files.atomic_file import write_together
 from delegraph.program.files.seal import sealed
@@ -31,6 +32,9 @@ from delegraph.program.text.html import program_html
 from delegraph.program.text.to_text import to_text
 
 __all__ = ["ExecutorchProgramManager"]
+
+
+_log = Logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,9 @@ class ExecutorchProgramManager:
         (`runtime/external_data.py`), never a mix. Raises `OSError`.
         """
         program = (path, sealed(program_pieces(self.executorch_program, self.config.serialization)))
-        write_together([*self._data_files(os.path.dirname(os.path.abspath(path))), program])
+        files = [*self._data_files(os.path.dirname(os.path.abspath(path))), program]
+        write_together(files)
+        _log.info("wrote %s", ", ".join(os.fspath(name) for name, _ in files))
 
     def write_tensor_data_to_file(self, outdir: str | os.PathLike[str]) -> None:
         """Write each `.ptd` of the program into the directory `outdir`, as `<name>.ptd`: all of them, or none."""

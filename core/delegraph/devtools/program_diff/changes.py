@@ -15,6 +15,8 @@ __all__ = ["Change", "Kind", "ProgramDiff"]
 class Kind(StrEnum):
     """The part of a program that differs."""
 
+    METADATA = "metadata"
+    """The author's words about the model."""
     METHOD = "method"
     INPUT = "input"
     OUTPUT = "output"
@@ -31,6 +33,7 @@ class Kind(StrEnum):
 
 
 _TITLES: Final = {
+    Kind.METADATA: "what the author says",
     Kind.METHOD: "methods",
     Kind.INPUT: "inputs",
     Kind.OUTPUT: "outputs",

@@ -18,6 +18,7 @@ from delegraph.plugins.registry import PluginRegistry, default_registry
 from delegraph.program.buffers import byte_view
 from delegraph.program.debug_data import DEBUG_DATA_KEY
 from delegraph.program.schema import Buffer, CompileSpec, NamedData, Program
+from delegraph.program.user_metadata import USER_METADATA_KEY, metadata_text, user_metadata_of
 from delegraph.program.weights_origin import PROGRAM_KEY, digest, origin_of
 
 __all__ = ["diff_programs"]
@@ -46,7 +47,12 @@ def diff_programs(before: Program, after: Program, plugins: PluginRegistry | Non
     """
     plugins = plugins or default_registry()
     sides = _Side.of(before, plugins), _Side.of(after, plugins)
-    told = [*_method_changes(*sides), *weight_changes(sides[0].model, sides[1].model), *_external(before, after)]
+    told = [
+        *_metadata(before, after),
+        *_method_changes(*sides),
+        *weight_changes(sides[0].model, sides[1].model),
+        *_external(before, after),
+    ]
     content = list(_content(before, after))
     if not told:
         return ProgramDiff(tuple(content))
@@ -59,6 +65,13 @@ def _pairs(kind: Kind, before: Mapping[str, str], after: Mapping[str, str]) -> I
         old, new = before.get(what, ""), after.get(what, "")
         if old != new:
             yield Change(kind, what, old, new)
+
+
+def _metadata(before: Program, after: Program) -> Iterator[Change]:
+    old, new = user_metadata_of(before), user_metadata_of(after)
+    for what in dict.fromkeys((*old, *new)):
+        if old.get(what) != new.get(what):
+            yield Change(Kind.METADATA, what, *(metadata_text(side.get(what, ""), 60) for side in (old, new)))
 
 
 # ---- methods ---------------------------------------------------------------------------------------
@@ -180,7 +193,8 @@ def _parts(program: Program) -> dict[str, str]:
 
 
 def _named(program: Program) -> dict[str, NamedData]:
-    return {key: entry for key, entry in program.named_data.items() if key not in (DEBUG_DATA_KEY, PROGRAM_KEY)}
+    told_elsewhere = (DEBUG_DATA_KEY, PROGRAM_KEY, USER_METADATA_KEY)
+    return {key: entry for key, entry in program.named_data.items() if key not in told_elsewhere}
 
 
 def _content(before: Program, after: Program) -> Iterator[Change]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -44,6 +45,7 @@ from delegraph.interfaces.backend import (
 )
 from delegraph.interfaces.options import Options
 from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
+from delegraph.logs import Logger
 from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
 from delegraph.runtime.execution.tracing import LOAD_DELEGATE
 from delegraph.runtime.lacking import lacking
@@ -52,6 +54,8 @@ from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.interfaces.submission import Event
+
+_log = Logger(__name__)
 
 Backends: TypeAlias = Mapping[str, BackendInterface]
 """The backends of a plan's delegates, by id."""
@@ -130,7 +134,7 @@ def load_delegates(
     failures: dict[BackendDelegate, RuntimeFault] = {}
     with ExitStack() as destroy:
         for index, record in enumerate(plan.delegates):
-            backend = backends[record.id]
+            backend, start = backends[record.id], perf_counter()
             try:
                 context = context_for(index)
                 delegate = _fork(backend, like[index], context) if like else None
@@ -145,6 +149,8 @@ def load_delegates(
                 failures[record] = fault
                 continue
             loaded.append(delegate)
+            told = (index, printable(plan.name), printable(record.id), perf_counter() - start)
+            _log.debug("delegate %d of %s: %s initialised it in %.3f s", *told)
             destroy.callback(delegate.destroy, delegate.handle)
             if not backend.keeps_processed:
                 release(blobs[record.processed])

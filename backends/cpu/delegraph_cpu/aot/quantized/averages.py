@@ -65,10 +65,14 @@ def avg_pool(
 
 
 def _global_average(g: GraphBuilder, node: Node, self: Node) -> Integers | None:
-    sizes = shape_of(self)[2:]
-    known = are_known(*sizes)
-    few = known and prod(map(int, sizes)) <= _MOST_AVERAGED
-    return unary(g, node, self, "QLinearGlobalAveragePool") if few else None
+    sizes, taken, grid = shape_of(self)[2:], activation(g, self), g.wanted.get(node)
+    if taken is None or grid is None or not are_known(*sizes):
+        return None
+    count = prod(map(int, sizes))
+    factor = taken[1].scale / (grid.scale * max(count, 1))
+    if count > _MOST_AVERAGED or not _FACTORS[0] <= factor < _FACTORS[1]:
+        return None
+    return unary(g, node, self, "QLinearGlobalAveragePool")
 
 
 def _window_average(
@@ -86,5 +90,7 @@ def _window_average(
     return Integers.on(average, grid)
 
 
+_FACTORS = (2.0**-32, 2.0**8)
+"""The kernel takes factors of a sum from the first, below the second: "parameter out of computation range" else."""
 _MOST_AVERAGED = 2**23
 """The most uint8 whose sum fits int32 (`MlasQLinearGlobalAveragePool`)."""

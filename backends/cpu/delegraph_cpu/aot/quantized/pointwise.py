@@ -17,15 +17,22 @@ from delegraph_onnx.node_facts import rank_of
 
 __all__ = ["unary"]
 
+_CODES = 255
+"""The largest difference of two uint8."""
+
 
 @integers_for("add.Tensor mul.Tensor")
 def binary(g: GraphBuilder, node: Node, self: Node, other: Node, alpha: Scalar = 1) -> Integers | None:
     left, right, grid = activation(g, self), activation(g, other), g.wanted.get(node)
     if left is None or right is None or grid is None or alpha != 1:
         return None
-    (a, _), (b, _) = left, right
+    (a, on_a), (b, on_b) = left, right
     inputs = (a.value, *a.inputs(g), b.value, *b.inputs(g), *grid.inputs(g))
-    op_type = "QLinearAdd" if name_of(node) == "add" else "QLinearMul"
+    is_sum = name_of(node) == "add"
+    largest = (on_a.scale + on_b.scale) * _CODES if is_sum else on_a.scale * on_b.scale * _CODES**2
+    if largest >= grid.scale * 2**31:  # an integer before it is clamped: a grid far finer than the values
+        return None
+    op_type = "QLinearAdd" if is_sum else "QLinearMul"
     return Integers.on(g.op(op_type, *inputs, domain=CONTRIB), grid)
 
 

@@ -1,0 +1,252 @@
+"""`numeric_gap`: where the values of a `.pte` leave torch's, layer by layer, through delegates.
+
+    model ── exported ── functional program ── torch's value of each call, by debug handle
+                                                     │  compared
+    m.pte ── one run with a tracer ────────── values of kernels' calls, and of the steps that a backend reports
+         └── delegates that report none ── the same calls, cut out, compiled with each value as a result
+
+The functional program of the model has the handles that the program carries as debug data: by these they are joined.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from delegraph.aot.arguments import read_plugins
+from delegraph.aot.export import Model, export_method, export_requests
+from delegraph.aot.graph.stated_bounds import bounded
+from delegraph.debugging.debug import QUANTIZED, is_quantized, with_inputs
+from delegraph.debugging.expected_values import ExpectedValues, Value, gap
+from delegraph.debugging.layer_gaps import LayerGap, NumericGap, with_beginnings
+from delegraph.debugging.prepared import prepared
+from delegraph.debugging.subgraph import Reference
+from delegraph.debugging.trial import compiled
+from delegraph.debugging.verdict import Verdict
+from delegraph.errors import InvalidArgument, cause_of
+from delegraph.plugins.plugin_spec import PluginName, PluginSpec
+from delegraph.plugins.registry import PluginRegistry, default_registry
+from delegraph.program.debug_data import DebugData, debug_data_of
+from delegraph.program.schema import Buffer, DelegateCall, ExecutionPlan
+from delegraph.runtime.execution.tracing import EXECUTE, DebugLevel, EventTracer
+from delegraph.runtime.module import load
+from delegraph.runtime.program import Program
+from delegraph.runtime.resolution.backend_options import BackendOptions, by_backend_id
+from delegraph.runtime.values.tensors import to_torch
+
+__all__ = ["numeric_gap"]
+
+
+def numeric_gap(
+    program: str | os.PathLike[str] | Buffer,
+    model: Model,
+    args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    backends: Sequence[PluginName] | None = None,
+    dynamic_shapes: Any = None,
+    bounds: Mapping[str, int] | None = None,
+    backend_options: BackendOptions | None = None,
+    data_path: Sequence[str] | None = None,
+    tolerance: float | None = None,
+    progress: Callable[[str], object] | None = None,
+) -> NumericGap:
+    """Compare each layer of a `.pte` with torch, and tell at which of them wrong numbers begin.
+
+        gap = delegraph.numeric_gap("model.pte", model, (x,))
+        print(gap)                 # the layers at which it begins, and those furthest from torch, by module and line
+
+    program: the `.pte`, with its debug data.
+    model, args, kwargs, dynamic_shapes, bounds: what it was lowered from, as for `lower`; it is run on `args`. A model
+        before its quantization will do: what has no value there is left out.
+    backends: those that it was lowered for, in order of priority; by default those that the file has.
+    backend_options: at load, as for `load`; data_path: external weights.
+    tolerance: how far a result may be off, as a share of its largest value, as for `debug`.
+    progress: is told what is done.
+
+    The program is run once, with the values of all kernels. A backend that reports its own steps' values (cpu does) is
+    compared by these. The calls of any other delegate are cut out and compiled once more with each value as a result,
+    on torch's values of what the delegate reads.
+
+    Raises `InvalidArgument` for a program without debug data, or of another model; what `lower` raises for a model that
+    cannot be exported; and what loading and running raise.
+    """
+    started, plugins = progress or (lambda _: None), default_registry()
+    loaded = Program.load(program, data_path=data_path or None)
+    told = debug_data_of(loaded.records)
+    requests = export_requests(model, args, kwargs, dynamic_shapes)
+    chosen = _backends(loaded, backends, plugins)
+    layers: list[LayerGap] = []
+    outputs: list[LayerGap] = []
+    notes: list[str] = []
+    programs = {}
+    for method, request in requests.items():
+        if not told.get(method, DebugData()).nodes:
+            raise InvalidArgument(f"the program has no debug data of {method}; lower it without --no-debug-data")
+        started(f"{method}: exporting")
+        programs[method] = with_inputs(export_method(method, request), request)
+    for method, exported in bounded(programs, bounds).items():
+        started(f"{method}: running torch")
+        functional, _ = prepared(exported, [spec for specs in chosen.values() for spec in specs])
+        share = QUANTIZED if tolerance is None and is_quantized(exported) else tolerance
+        expected = ExpectedValues(method, Reference(functional), told[method], share)
+        started(f"{method}: running the program")
+        run = _run(program, method, exported.example_inputs, backend_options, data_path)
+        own = [*_of_run(expected, run, loaded.plan(method))]
+        for delegate in _delegates(loaded.plan(method), told[method]):
+            if not any(layer.delegate == delegate.index for layer in own):
+                started(f"{method}: cutting delegate {delegate.index}, {delegate.backend}")
+                own += _cut(expected, delegate, chosen[delegate.backend], backend_options, notes)
+        own.sort(key=lambda layer: expected.position(layer.name))
+        layers += with_beginnings(own, expected.reads({layer.name for layer in own}))
+        outputs += _outputs(expected, run)
+    return NumericGap(tuple(layers), tuple(outputs), tuple(notes))
+
+
+def _backends(
+    program: Program, named: Sequence[PluginName] | None, plugins: PluginRegistry
+) -> dict[str, list[PluginSpec]]:
+    """By backend id, the partitioner that is meant, with options if it was named with some."""
+    ids = program.backend_ids
+    if named is not None:
+        specs = [spec for spec in read_plugins("backends", named) if isinstance(spec, PluginSpec)]
+        return {next(iter(by_backend_id({spec.name: {}}, ids, plugins))): [spec] for spec in specs}
+    chosen = {}
+    for backend_id in sorted(ids):
+        distribution = plugins.find("backends", backend_id).distribution
+        names = [offer.name for offer in plugins.offers("partitioners") if offer.distribution == distribution]
+        if len(names) != 1:
+            raise InvalidArgument(
+                f"{backend_id} of {distribution} is lowered for as {', '.join(names) or 'nothing'}: say which, with its"
+                " options: backends=[…], --backends …"
+            )
+        chosen[backend_id] = [PluginSpec(names[0])]
+    return chosen
+
+
+# ---- the run -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The values of a run: of kernels' calls by instruction, of delegates' steps by instruction and id, and results."""
+
+    written: Mapping[int, Value]
+    steps: Mapping[tuple[int, int | str], Value]
+    results: Value
+
+
+def _run(
+    program: Any, method: str, inputs: Any, options: BackendOptions | None, data_path: Sequence[str] | None
+) -> _Run:
+    tracer = EventTracer(DebugLevel.INTERMEDIATE_OUTPUTS)
+    module = load(program, method=method, event_tracer=tracer, backend_options=options, data_path=data_path)
+    args, kwargs = inputs or ((), {})
+    results = module(*args, **kwargs)
+    (block,) = [block for block in tracer.take_blocks() if block.name == EXECUTE]
+    written: dict[int, list[torch.Tensor]] = {}
+    steps: dict[tuple[int, int | str], list[torch.Tensor]] = {}
+    for event in block.debug_events:
+        if event.chain == 0 and event.delegate_debug_id is None:
+            written.setdefault(event.instruction, []).extend(_as_tensors(event.value))
+        elif event.chain == 0 and event.delegate_debug_id is not None:
+            steps.setdefault((event.instruction, event.delegate_debug_id), []).extend(_as_tensors(event.value))
+    return _Run(written, steps, _as_tensors(results))
+
+
+def _as_tensors(value: object) -> list[torch.Tensor]:
+    return [leaf for leaf in to_torch(pytree.tree_leaves(value)) if isinstance(leaf, torch.Tensor)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Delegate:
+    """A call of a delegate: its number, its backend's id, the instruction, and the handles of what is in it."""
+
+    index: int
+    backend: str
+    instruction: int
+    handles: frozenset[int]
+
+
+def _delegates(plan: ExecutionPlan, told: DebugData) -> Iterator[_Delegate]:
+    for number, instruction in enumerate(plan.chains[0].instructions):
+        if isinstance(instruction, DelegateCall):
+            index = instruction.delegate_index
+            yield _Delegate(index, plan.delegates[index].id, number, frozenset(told.instructions.get(number, ())))
+
+
+def _of_run(expected: ExpectedValues, run: _Run, plan: ExecutionPlan) -> Iterator[LayerGap]:
+    """The rows of kernels, and of steps that backends reported. Several with a handle: the last has its value."""
+    delegates = {delegate.instruction: delegate for delegate in _delegates(plan, expected.told)}
+    values: dict[int, tuple[Value, _Delegate | None]] = {}
+    for number, value in run.written.items():
+        handles = expected.told.instructions.get(number, ())
+        if handles and number not in delegates:
+            values[handles[-1]] = value, None
+    for (number, step), value in run.steps.items():
+        delegate = delegates.get(number)
+        handles = expected.told.delegates[delegate.index].get(step, ()) if delegate else ()
+        if handles:
+            values[handles[-1]] = value, delegate
+    for handle, (value, delegate) in values.items():
+        node = expected.node_of.get(handle)
+        layer = node and expected.layer(node.name, value, *_who(delegate), alone=False)
+        if layer:
+            yield layer
+
+
+def _who(delegate: _Delegate | None) -> tuple[int | None, str]:
+    return (None, "") if delegate is None else (delegate.index, delegate.backend)
+
+
+def _outputs(expected: ExpectedValues, run: _Run) -> list[LayerGap]:
+    results = [value for value in expected.reference.whole().expected if value is not None]
+    return [
+        gap(
+            expected.method, f"output {position}", [actual], [value], expected.share,
+            handle=0, operator="", module="", line="", delegate=None, backend="", alone=False,
+        )
+        for position, (actual, value) in enumerate(zip(run.results, results, strict=True))
+    ]  # fmt: skip
+
+
+# ---- delegates that report nothing ---------------------------------------------------------------------------------
+
+
+def _cut(
+    expected: ExpectedValues,
+    delegate: _Delegate,
+    backends: Sequence[PluginSpec],
+    options: BackendOptions | None,
+    notes: list[str],
+) -> list[LayerGap]:
+    """The rows of a delegate's calls, compiled with each value as a result; without any, a note says why."""
+    calls = [name for name, handle in expected.handle_of.items() if handle in delegate.handles]
+    case = expected.reference.part(calls, tapped=True) if calls else None
+    if case is None:
+        notes.append(f"delegate {delegate.index}, {delegate.backend}: none of its calls is in the model")
+        return []
+    program = compiled(case.program, backends)
+    if isinstance(program, Verdict):
+        notes.append(
+            f"delegate {delegate.index}, {delegate.backend}, does not compile with each value as a result:"
+            f" {program.said}"
+        )
+        return []
+    try:
+        results = load(program, backend_options=options)(*(case.program.example_inputs or ((), {}))[0])
+    except Exception as error:
+        notes.append(f"delegate {delegate.index}, {delegate.backend}, cut out: {cause_of(error)}")
+        return []
+    by_call: dict[str, list[torch.Tensor]] = {}
+    for name, value in zip(case.outputs, _as_tensors(results), strict=True):
+        by_call.setdefault(expected.call_of(name), []).append(value)
+    layers = (
+        expected.layer(name, value, delegate.index, delegate.backend, alone=True) for name, value in by_call.items()
+    )
+    return [layer for layer in layers if layer is not None]
