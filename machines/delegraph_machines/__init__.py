@@ -8,7 +8,7 @@ energy         operations and bytes -> picojoules
 scratch        lifetimes -> places in a scratch memory
 blocks         named blocks <-> one blob
 hazards        a command stream's accesses -> the first that comes too early
-counters       what runtimes tell of each operator -> a table, columns of an Inspector
+counters       what runtimes tell of each operator -> columns of an Inspector's table
 constant_reads  operators, and the bytes of constants that they read -> weights of a description
 roofline       work, bytes, cycles -> a picture
 """

@@ -12,6 +12,7 @@ from backends.cpu.tests.harness import Context, edge
 from torch import nn
 
 import delegraph
+from delegraph.devtools import load_model, node_times
 from delegraph.errors import Internal
 from delegraph.interfaces import BackendInitContext
 from delegraph.runtime import EventTracer
@@ -123,7 +124,29 @@ def test_a_run_that_fails_has_no_events_and_takes_none() -> None:
         ("Clip_3_0_nchwc", "Clip_3_0"),
         ("fused Conv_1_0_nchwc", "Conv_1_0"),
         ("ReorderOutput", "ReorderOutput"),
+        ("fused gemm_output_token_4_nchwc_token_9", "gemm_output_token_4"),
+        ("gemm_output_token_9", "gemm_output"),
     ],
 )
 def test_names_of_what_was_made_of_a_node(name: str, there: str) -> None:
-    assert blob_name(name) == there
+    names = {"Relu_2_0", "Gemm_5_0", "Clip_3_0", "Conv_1_0", "gemm_output", "gemm_output_token_4"}
+    assert blob_name(name, names) == there
+
+
+class Products(nn.Module):
+    """Linear layers that share their input: onnxruntime, which optimizes the graph that is stored, numbers what it
+    makes of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(128, 128) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.q(x) * self.k(x) + self.v(x)
+
+
+def test_each_product_has_its_own_time() -> None:
+    lowered, tracer = delegraph.lower(Products().eval(), (torch.randn(1, 64, 128),), backends=["cpu"]), EventTracer()
+    delegraph.load(bytes(lowered), event_tracer=tracer, backend_options=OPTIONS)(np.zeros((1, 64, 128), np.float32))
+    times = node_times([tracer.blocks[-1].profile_events], load_model(bytes(lowered)), "forward")
+    assert {row.module for row in times if row.operator.endswith("Gemm")} == {"q", "k", "v"}

@@ -11,9 +11,10 @@ from backends.npu.tests.layers import exported
 from backends.npu.tests.networks import Layer
 
 import delegraph
+from delegraph.devtools import event_counters, profile
 from delegraph.runtime import Runtime
 from delegraph_executorch.devtools import Inspector
-from delegraph_machines.counters import counters_text, operator_counters, parse_counters
+from delegraph_machines.counters import parse_counters
 from delegraph_npu.cost import Cost, Segment
 from delegraph_npu.runtime.events import by_operator
 
@@ -33,13 +34,14 @@ def test_a_traced_run_tells_what_each_operator_costs(program: bytes) -> None:
     tracer = delegraph.EventTracer()
     delegraph.load(program, event_tracer=tracer)(image().numpy())
     events = tracer.blocks[-1].profile_events
-    ((name, counters),) = operator_counters(events)
-    assert "conv" in name
+    (event,) = (event for event in events if event.delegate_debug_id is not None)
+    counters = event_counters(event.metadata)
+    assert "conv" in event.name
     assert counters["macs"] == LAYER.macs
     assert counters["dram_bytes"] > 0, "its weights are fetched, ahead of it"
-    (event,) = (event for event in events if event.delegate_debug_id is not None)
     assert event.end - event.start == pytest.approx(counters["cycles"] * 2, abs=2), "nanoseconds at 500 MHz"
-    assert counters_text(events).splitlines()[1].split()[:3] == [name, "100.0%", f"{counters['cycles']:,}"]
+    (delegate,) = profile(program, [image()], repeat=2).delegates
+    assert delegate.counters == counters
 
 
 def test_an_inspector_has_a_column_for_each_counter(program: bytes, tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=numbers.seconds,
         default=10.0,
         metavar="S",
-        help="run for no longer than this; it ends sooner when the times are stable (default: 10)",
+        help="run for no longer than this, but twice with and without tracing; it ends sooner when the times are stable"
+        " (default: 10)",
     )
     parser.add_argument(
         "--warmup", type=numbers.count, metavar="N", help="executions that do not count (default: chosen)"

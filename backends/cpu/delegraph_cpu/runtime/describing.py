@@ -9,7 +9,7 @@ from delegraph_cpu.blob import Blob
 from delegraph_cpu.graphs.checks import ELEMENT_TYPES, checked_graph, operator_of
 from delegraph_cpu.graphs.messages import Message
 
-__all__ = ["described"]
+__all__ = ["described", "node_names"]
 
 
 def described(blob: Blob, named_data: Mapping[str, Buffer]) -> DelegateDescription:
@@ -25,6 +25,11 @@ def described(blob: Blob, named_data: Mapping[str, Buffer]) -> DelegateDescripti
         options={"onnxruntime": blob.onnxruntime},
         parts={"graph": rest},
     )
+
+
+def node_names(blob: Blob) -> frozenset[str]:
+    """The names of the nodes of its graph. Raises `DelegateInvalidCompatibility` for one that is damaged."""
+    return frozenset(node.name for node in _nodes(checked_graph(blob.graph, operator_of)["graph"], {}))
 
 
 def _argument(info: BlobTensor) -> DescribedTensor:

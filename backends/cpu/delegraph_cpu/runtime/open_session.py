@@ -106,10 +106,12 @@ def _opened(
     at_rest = replace(options, num_threads=1 if alone else options.num_threads, spin_duration_us=spin)
     spinning, sleeping = replace(options, spin_duration_us=SPINNING_US), replace(at_rest, spin_duration_us=0)
     if options.profiling and tracer is not None:  # of a session like that which would run now
+        from delegraph_cpu.runtime.describing import node_names
+
         now = at_rest
         if others is not None:
             now = spinning if others() <= spare_cores(options.num_threads) else sleeping
-        return ProfiledSession(partial(make, now), tracer)
+        return ProfiledSession(partial(make, now), tracer, node_names(blob))
     if others is None:
         has_threads = options.thread_pool == "shared" or at_rest.num_threads != 1
         return ThreadedSession(partial(make, at_rest)) if has_threads else make(at_rest)

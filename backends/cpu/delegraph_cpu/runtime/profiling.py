@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -33,11 +33,13 @@ _NODE, _RUN, _SUFFIX = "Node", "model_run", "_kernel_time"
 
 
 class ProfiledSession:
-    """In the place of an `InferenceSession`: its runs are reported to `tracer`, node by node."""
+    """In the place of an `InferenceSession`: its runs are reported to `tracer`, node by node; `names` are those of the
+    nodes in the blob's graph."""
 
-    def __init__(self, make: MakeSession, tracer: EventTracer) -> None:
+    def __init__(self, make: MakeSession, tracer: EventTracer, names: Collection[str]) -> None:
         self._make = make
         self._tracer = tracer
+        self._names = names
         self._profile: _Profile | None = _Profile(make)
         leave_at_fork(self._leave)
 
@@ -80,7 +82,7 @@ class ProfiledSession:
             began, nodes = runs[index]
             for event in nodes:
                 begin = start + 1000 * (event["ts"] - began)
-                name, operator = blob_name(event["name"].removesuffix(_SUFFIX)), event["args"]["op_name"]
+                name, operator = blob_name(event["name"].removesuffix(_SUFFIX), self._names), event["args"]["op_name"]
                 self._tracer.log_profiling(operator, begin, begin + 1000 * event["dur"], delegate_debug_id=name)
 
 
@@ -122,10 +124,13 @@ def _runs(events: list[dict[str, Any]]) -> list[_Run]:
     return runs
 
 
-_MADE: Final = re.compile(r"^(?:fused )*(.*?)(?:_nchwc|_nhwc)?(?:_token_\d+)?$")
+_ADDED: Final = re.compile(r"^fused |(_nchwc|_nhwc|_token_\d+)$")
+"""The parts of a name that onnxruntime adds to those of the nodes which it makes a node of."""
 
 
-def blob_name(name: str) -> str:
-    """The name in the blob's graph of the node from which onnxruntime made the node `name` at load."""
-    matched = _MADE.match(name)
-    return matched.group(1) if matched else name
+def blob_name(name: str, names: Collection[str]) -> str:
+    """The one of `names` in the blob's graph from which onnxruntime made the node `name` at load: names there may end
+    like those that it makes, as a graph that was optimized ahead of time is in the blob."""
+    while name not in names and (shorter := _ADDED.sub("", name, count=1)) != name:
+        name = shorter
+    return name

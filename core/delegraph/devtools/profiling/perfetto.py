@@ -122,5 +122,5 @@ def _arguments(event: ProfileEvent, node: NodeRow | None) -> dict[str, Any]:
     if node is not None:
         origin = node.origin
         texts = {"module": origin.module, "lines": ", ".join(origin.lines), "operators": ", ".join(origin.computing)}
-        told |= {**texts, "weights": ", ".join(node.reads), "node": node.name}
+        told |= {**texts, "weights": ", ".join(dict.fromkeys(node.reads)), "node": node.name}
     return {name: value for name, value in told.items() if value != ""} | event_counters(event.metadata)

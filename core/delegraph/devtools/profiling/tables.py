@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from delegraph.devtools.profiling.groups import together
 from delegraph.devtools.profiling.measuring import PRECISION, precision
 from delegraph.devtools.profiling.percentiles import percentile
 from delegraph.devtools.profiling.times import DelegateTime, GroupTime, NodeTime, RunTimes
@@ -23,7 +24,7 @@ MOST_COUNTERS: Final = 4
 """Columns of counters, which a terminal has room for; JSON has all of them."""
 
 WEIGHS: Final = 0.2
-"""The cost of tracing, as a share, from which on people are told that it distorts."""
+"""The share of what nodes take beyond a run without tracing, from which on people are told of it."""
 
 _TIMES: Final = ("p50 ms", "p90", "p99", "share")
 _RIGHT: Final = frozenset(_TIMES)
@@ -31,14 +32,14 @@ _RIGHT: Final = frozenset(_TIMES)
 
 def remarks(profile: Profile) -> list[str]:
     """The time of a run, how well it is known, what tracing costs, and what nobody told."""
-    seconds, untraced = (milliseconds(percentile(runs, 50)) for runs in (profile.seconds, profile.untraced))
-    told = f"{profile.method}: {seconds} in the median of {len(profile.seconds)} traced runs"
-    lines = [f"{told}, to within {profile.precision:.1%}"]
+    seconds, untraced = percentile(profile.seconds, 50), percentile(profile.untraced, 50)
+    told = f"{profile.method}: {milliseconds(seconds)} in the median of {len(profile.seconds)} traced runs"
     noise = profile.precision + precision(profile.untraced)
     costs = f"it costs {profile.cost:.1%}" if profile.cost > noise else "it costs less than what runs differ by"
-    lines.append(f"without tracing {untraced}: {costs}")
-    if profile.cost > max(noise, WEIGHS):
-        lines.append("that is in the times of nodes: small ones look larger than they are")
+    lines = [f"{told}, to within {profile.precision:.1%}", f"without tracing {milliseconds(untraced)}: {costs}"]
+    steps = percentile(together(profile.nodes).seconds, 50)
+    if steps > untraced * (1 + max(noise, WEIGHS)):
+        lines.append(f"nodes add up to {milliseconds(steps)}: with tracing, small ones look larger than they are")
     if profile.precision > PRECISION:
         lines.append("not stable: run it longer, or on a machine that does nothing else")
     if not any(row.line for row in profile.nodes):

@@ -104,7 +104,8 @@ class _Reader:
                     calls[instruction.delegate_index] = inside.whole
                     nodes += inside.nodes
                     weights += inside.weights
-        return MethodModel(self.plan.name, tuple(nodes), tuple(weights), delegates, tuple(calls.values()))
+        sources = self.debug_data.nodes
+        return MethodModel(self.plan.name, tuple(nodes), tuple(weights), delegates, tuple(calls.values()), sources)
 
     def _delegate(self, index: int, record: BackendDelegate) -> DelegateRow:
         blob = self.program.delegate_data[record.processed]

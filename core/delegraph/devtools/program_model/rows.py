@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from delegraph.interfaces.description import DelegateDescription
 from delegraph.program.buffers import byte_view
-from delegraph.program.debug_data import StepId
+from delegraph.program.debug_data import SourceNode, StepId
 from delegraph.program.schema import Buffer
 
 __all__ = ["BESIDE", "DelegateRow", "MethodModel", "NodeRow", "Origin", "ProgramModel", "WeightRow", "module_of"]
@@ -160,13 +160,14 @@ class DelegateRow:
 @dataclass(frozen=True, slots=True)
 class MethodModel:
     """One method: its steps in the order of the file, its weights, its delegates; `calls` are whole delegates as steps,
-    one for each that is called."""
+    one for each that is called; `sources` are the nodes of the edge program by their debug handles, those of rows."""
 
     name: str
     nodes: tuple[NodeRow, ...]
     weights: tuple[WeightRow, ...]
     delegates: tuple[DelegateRow, ...]
     calls: tuple[NodeRow, ...] = ()
+    sources: Mapping[int, SourceNode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -202,16 +203,22 @@ class ProgramModel:
 
     def node_of(self, method: str, instruction: int, debug_id: StepId | None = None) -> NodeRow | None:
         """The step that an event of a trace is about, by its instruction and the delegate's own id, without which it is
-        a whole delegate or a kernel; None if it is unknown. An id may have a known one in it: `conv_3_tile_7`."""
+        a whole delegate or a kernel; None if it is unknown. An id may have a known one in it: `conv_3_tile_7`. Of a
+        node that its engine added, which has no id, it is the name."""
         exact = self._by_event.get((method, instruction, debug_id))
         if exact is not None or debug_id is None:
             return exact
-        known = (row for place, row in self._by_event.items() if place[:2] == (method, instruction) and place[2])
-        inside = [row for row in known if str(row.debug_id) in str(debug_id)]
-        return max(inside, key=lambda row: len(str(row.debug_id)), default=None)
+        ids = [place[2] for place in self._by_event if place[:2] == (method, instruction) and place[2] is not None]
+        inside = max(
+            (known for known in ids if str(known) in str(debug_id)), key=lambda known: len(str(known)), default=None
+        )
+        return None if inside is None else self._by_event[method, instruction, inside]
 
     @cached_property
     def _by_event(self) -> dict[tuple[str, int, StepId | None], NodeRow]:
-        inside = [row for row in reversed(self.nodes) if row.delegate is None or row.debug_id is not None]
         calls = [row for method in self.methods for row in method.calls]
-        return {(row.method, row.instruction, row.debug_id): row for row in (*inside, *calls)}
+        rows = {(row.method, row.instruction, row.debug_id): row for row in (*reversed(self.nodes), *calls)}
+        added = (row for row in self.nodes if row.delegate is not None and row.debug_id is None)
+        for row in added:
+            rows.setdefault((row.method, row.instruction, row.name), row)
+        return rows

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from torch.fx import GraphModule
 
-from delegraph.program import debug_data_of, deserialize_program, methods_of
+from delegraph.devtools import load_model
 from delegraph_executorch.devtools.debug_format.et_schema import OperatorGraph, OperatorNode
 from delegraph_executorch.devtools.etdump import schema_flatcc as flatcc
 from delegraph_executorch.devtools.etrecord import ETRecord, parse_etrecord
@@ -172,10 +172,7 @@ class Inspector:
 
     def _consume_program(self, program: str | bytes) -> None:
         """Give events the debug handles and nodes that the program itself tells of."""
-        records = deserialize_program(Path(program).read_bytes() if isinstance(program, str) else program)
-        known = debug_data_of(records)
-        plans = (plan for plan in methods_of(records) if plan.name in known)
-        self._tell_all({plan.name: MethodRecord.of_program(plan, known[plan.name]) for plan in plans})
+        self._tell_all({method.name: MethodRecord.of_model(method) for method in load_model(program).methods})
 
     def _tell_all(self, methods: Mapping[str, MethodRecord]) -> None:
         for block in self.event_blocks:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from delegraph.aot import ETRecord
-from delegraph.program import DebugData, SourceNode
-from delegraph.program.schema import DelegateCall, ExecutionPlan
+from delegraph.devtools import MethodModel
+from delegraph.program import SourceNode
 from delegraph_executorch.devtools.debug_format.base_schema import OperatorNode
 from delegraph_executorch.devtools.etdump import schema_flatcc as flatcc
 from delegraph_executorch.devtools.inspector._debug_handles import as_key
@@ -57,23 +57,23 @@ class MethodRecord:
         return cls(handles, delegates, num_outputs, nodes)
 
     @classmethod
-    def of_program(cls, plan: ExecutionPlan, data: DebugData) -> MethodRecord:
-        """What a program's file says of itself: `data` is the debug data of the method."""
-        called = {
-            str(number): instruction.delegate_index
-            for number, instruction in enumerate(plan.chains[0].instructions)
-            if isinstance(instruction, DelegateCall)
-        }
-        handles = {
-            str(number): list(own) if str(number) in called or len(own) != 1 else own[0]
-            for number, own in data.instructions.items()
-        }
+    def of_model(cls, model: MethodModel) -> MethodRecord:
+        """What a program's file says of a method of its own."""
+        kernels = {str(row.instruction): row.handles for row in model.nodes if row.delegate is None}
+        calls = {str(row.instruction): row.handles for row in model.calls}
         delegates = {
-            number: {"name": plan.delegates[index].id, "delegate_map": data.delegates[index]}
-            for number, index in called.items()
-            if index < len(data.delegates)
+            str(call.instruction): {
+                "name": call.operator,
+                "delegate_map": {
+                    row.name if row.debug_id is None else row.debug_id: row.handles
+                    for row in reversed(model.nodes)
+                    if row.delegate == call.delegate
+                },
+            }
+            for call in model.calls
         }
-        return cls(handles, delegates, {}, {handle: _nodes(handle, node) for handle, node in data.nodes.items()})
+        nodes = {handle: _nodes(handle, source) for handle, source in model.sources.items()}
+        return cls({**kernels, **calls}, delegates, {}, nodes)
 
     def fit(self, calls: Iterable[tuple[str, str]]) -> int:
         """How many of the calls, (instruction, event's name), are of its operators; -1 if one cannot be its own."""
