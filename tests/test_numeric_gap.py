@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 import delegraph
 from delegraph.cli import main
+from delegraph.debugging.numeric_gap import backend_names
 from delegraph.errors import InvalidArgument
 
 
@@ -96,6 +98,15 @@ def test_a_delegate_that_reports_no_values_is_cut_out(backend: str, computed: st
         layer.module for layer in inside if layer.operator == computed
     }
     assert all(layer.alone for layer in inside)
+
+
+def test_a_backend_that_is_lowered_for_under_several_names() -> None:
+    """Two partitioners of one distribution: which of them it was nobody can tell from the file."""
+    offers = {"partitioners": [SimpleNamespace(name=name, distribution="acme") for name in ("fast", "small")]}
+    plugins: Any = SimpleNamespace(find=lambda group, name: SimpleNamespace(distribution="acme"), offers=offers.get)
+    program: Any = SimpleNamespace(backend_ids={"AcmeBackend"})
+    with pytest.raises(InvalidArgument, match="AcmeBackend of acme is lowered for as fast, small: say which"):
+        backend_names(program, None, plugins)
 
 
 MODEL = """

@@ -32,6 +32,7 @@ class OpenVinoOptions(DelegateOptions):
     int8_products: whether values may be rounded to 8 bits, by groups of 32, where they are multiplied with weights that
         alone are quantized: faster, and a little less exact. CPU only; OpenVINO calls it dynamic quantization.
     profiling: whether an event tracer is told of each node that OpenVINO runs, with its time; slower. At load only.
+    intermediate_outputs: whether a tracer is told the value of each node, in place of its time; slower. At load only.
     cache: deprecated, a folder in which compiled models are kept; `delegraph.load(…, cache=…)` is for all backends. At
         load only.
     """
@@ -44,6 +45,7 @@ class OpenVinoOptions(DelegateOptions):
     int8_products: bool = False
     cache: str = ""
     profiling: bool = False
+    intermediate_outputs: bool = False
 
     def __post_init__(self) -> None:
         device, threads = self.device, self.num_threads
@@ -54,6 +56,7 @@ class OpenVinoOptions(DelegateOptions):
             ("precision", self.precision in PRECISIONS, " or ".join(PRECISIONS)),
             ("int8_products", isinstance(self.int8_products, bool), "true or false"),
             ("profiling", isinstance(self.profiling, bool), "true or false"),
+            ("intermediate_outputs", isinstance(self.intermediate_outputs, bool), "true or false"),
             ("cache", isinstance(self.cache, str), "a folder's path"),
         ):
             if not holds:
@@ -61,10 +64,10 @@ class OpenVinoOptions(DelegateOptions):
 
     @classmethod
     def of_compile_specs(cls, specs: Sequence[CompileSpec]) -> OpenVinoOptions:
-        """The options of a delegate's compile specs, which may neither name a folder nor ask for a profile."""
+        """The options of a delegate's compile specs, which may neither name a folder nor ask for reports."""
         named: dict[str, Any] = {}
         for spec in specs:
-            if spec.key in cls.names() - {"cache", "profiling"}:
+            if spec.key in cls.names() - {"cache", "profiling", "intermediate_outputs"}:
                 text = bytes(spec.value).decode(errors="replace")
                 named[spec.key] = _READ.get(text, int(text) if spec.key == "num_threads" and text.isdecimal() else text)
         return cls(**named)

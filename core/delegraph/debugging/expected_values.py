@@ -97,11 +97,11 @@ class ExpectedValues:
         nodes = self.calls_of.get(handles[-1], ())
         for node in (self._nodes[alone],) if alone else reversed(nodes):
             expected = self.value(node.name)
-            given = _with_sign(actual, expected)
-            if _are_comparable(given, expected):
+            values = _with_sign(actual, expected)
+            if _are_comparable(values, expected):
                 modules = (place_of(self.calls_of.get(handle, ()))[0] for handle in handles)
                 return gap(
-                    self.method, node.name, given, expected, self.share,
+                    self.method, node.name, values, expected, self.share,
                     handle=handles[-1], operator=operator_name(node), line=place_of(nodes)[1],
                     module=Origin(modules=tuple(filter(None, modules))).module,
                     delegate=delegate, backend=backend, alone=bool(alone),

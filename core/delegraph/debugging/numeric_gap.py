@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from delegraph.aot.arguments import read_plugins
@@ -28,18 +29,19 @@ from delegraph.debugging.prepared import prepared
 from delegraph.debugging.subgraph import Reference
 from delegraph.debugging.trial import compiled
 from delegraph.debugging.verdict import Verdict
+from delegraph.devtools.backend_reports import asked_to_report
 from delegraph.errors import InvalidArgument, cause_of
 from delegraph.plugins.plugin_spec import PluginName, PluginSpec
 from delegraph.plugins.registry import PluginRegistry, default_registry
 from delegraph.program.debug_data import DebugData, debug_data_of
 from delegraph.program.schema import Buffer, DelegateCall, ExecutionPlan
 from delegraph.runtime.execution.tracing import EXECUTE, DebugLevel, EventTracer
-from delegraph.runtime.module import load
+from delegraph.runtime.module import Module, load
 from delegraph.runtime.program import Program
 from delegraph.runtime.resolution.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.values.tensors import to_torch
 
-__all__ = ["numeric_gap"]
+__all__ = ["backend_names", "numeric_gap"]
 
 
 def numeric_gap(
@@ -76,47 +78,90 @@ def numeric_gap(
     Raises `InvalidArgument` for a program without debug data, or of another model; what `lower` raises for a model that
     cannot be exported; and what loading and running raise.
     """
-    started, plugins = progress or (lambda _: None), default_registry()
-    loaded = Program.load(program, data_path=data_path or None)
-    told = debug_data_of(loaded.records)
+    started = progress or (lambda _: None)
+    source = _Source.of(program, backends, backend_options, data_path)
     requests = export_requests(model, args, kwargs, dynamic_shapes)
-    chosen = _backends(loaded, backends, plugins)
-    layers: list[LayerGap] = []
-    outputs: list[LayerGap] = []
-    notes: list[str] = []
     programs = {}
     for method, request in requests.items():
-        if not told.get(method, DebugData()).nodes:
-            raise InvalidArgument(f"the program has no debug data of {method}; lower it without --no-debug-data")
+        source.require(method)
         started(f"{method}: exporting")
         programs[method] = with_inputs(export_method(method, request), request)
-    for method, exported in bounded(programs, bounds).items():
-        started(f"{method}: running torch")
-        functional, _ = prepared(exported, [spec for specs in chosen.values() for spec in specs])
-        share = QUANTIZED if tolerance is None and is_quantized(exported) else tolerance
-        expected = ExpectedValues(method, Reference(functional), told[method], share)
-        started(f"{method}: running the program")
-        run = _run(program, method, exported.example_inputs, backend_options, data_path)
-        own = [*_of_run(expected, run, loaded.plan(method))]
-        for delegate in _delegates(loaded.plan(method), told[method]):
-            reported = {layer.handle for layer in own if layer.delegate == delegate.index}
-            if 2 * len(reported) < len(delegate.handles):
-                started(f"{method}: cutting delegate {delegate.index}, {delegate.backend}")
-                own += _cut(expected, delegate, chosen[delegate.backend], backend_options, notes)
-        own.sort(key=lambda layer: expected.position(layer.name))
-        layers += with_beginnings(own, expected.reads({layer.name for layer in own}))
-        outputs += _outputs(expected, run)
-    return NumericGap(tuple(layers), tuple(outputs), tuple(notes))
+    gaps = [
+        _gap_of(source, method, exported, tolerance, started) for method, exported in bounded(programs, bounds).items()
+    ]
+    return NumericGap(
+        tuple(layer for each in gaps for layer in each.layers),
+        tuple(output for each in gaps for output in each.outputs),
+        tuple(note for each in gaps for note in each.notes),
+    )
 
 
-def _backends(
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The `.pte`: loaded, its debug data by method, what its backends are called in lowering, and options at load."""
+
+    program: Program
+    told: Mapping[str, DebugData]
+    backends: Mapping[str, PluginSpec]
+    options: BackendOptions
+
+    @classmethod
+    def of(
+        cls,
+        program: str | os.PathLike[str] | Buffer,
+        backends: Sequence[PluginName] | None,
+        options: BackendOptions | None,
+        data_path: Sequence[str] | None,
+    ) -> _Source:
+        plugins, loaded = default_registry(), Program.load(program, data_path=data_path or None)
+        asked = asked_to_report("intermediate_outputs", loaded.backend_ids, options or {}, plugins)
+        return cls(loaded, debug_data_of(loaded.records), backend_names(loaded, backends, plugins), asked)
+
+    def require(self, method: str) -> None:
+        """Raise `InvalidArgument` without debug data of the method."""
+        if not self.told.get(method, DebugData()).nodes:
+            raise InvalidArgument(f"the program has no debug data of {method}; lower it without --no-debug-data")
+
+
+def _gap_of(
+    source: _Source,
+    method: str,
+    exported: ExportedProgram,
+    tolerance: float | None,
+    started: Callable[[str], object],
+) -> NumericGap:
+    """The rows of a method."""
+    started(f"{method}: running torch")
+    functional, _ = prepared(exported, [*source.backends.values()])
+    share = QUANTIZED if tolerance is None and is_quantized(exported) else tolerance
+    expected = ExpectedValues(method, Reference(functional), source.told[method], share)
+    plan = source.program.plan(method)
+    started(f"{method}: running the program")
+    run = _run(source, method, exported.example_inputs)
+    layers, notes = [*_of_run(expected, run, plan)], []
+    for delegate in _delegates(plan, expected.told):
+        reported = {layer.handle for layer in layers if layer.delegate == delegate.index}
+        if 2 * len(reported) < len(delegate.handles):
+            started(f"{method}: cutting delegate {delegate.index}, {delegate.backend}")
+            cut = _cut(expected, delegate, source)
+            notes += [f"delegate {delegate.index}, {delegate.backend}: {cut}"] if isinstance(cut, str) else []
+            layers += [] if isinstance(cut, str) else cut
+    layers.sort(key=lambda layer: expected.position(layer.name))
+    return NumericGap(
+        with_beginnings(layers, expected.reads({layer.name for layer in layers})),
+        tuple(_outputs(expected, run)),
+        tuple(notes),
+    )
+
+
+def backend_names(
     program: Program, named: Sequence[PluginName] | None, plugins: PluginRegistry
-) -> dict[str, list[PluginSpec]]:
+) -> dict[str, PluginSpec]:
     """By backend id, the partitioner that is meant, with options if it was named with some."""
     ids = program.backend_ids
     if named is not None:
         specs = [spec for spec in read_plugins("backends", named) if isinstance(spec, PluginSpec)]
-        return {next(iter(by_backend_id({spec.name: {}}, ids, plugins))): [spec] for spec in specs}
+        return {next(iter(by_backend_id({spec.name: {}}, ids, plugins))): spec for spec in specs}
     chosen = {}
     for backend_id in sorted(ids):
         distribution = plugins.find("backends", backend_id).distribution
@@ -126,7 +171,7 @@ def _backends(
                 f"{backend_id} of {distribution} is lowered for as {', '.join(names) or 'nothing'}: say which, with its"
                 " options: backends=[…], --backends …"
             )
-        chosen[backend_id] = [PluginSpec(names[0])]
+        chosen[backend_id] = PluginSpec(names[0])
     return chosen
 
 
@@ -142,11 +187,9 @@ class _Run:
     results: Value
 
 
-def _run(
-    program: Any, method: str, inputs: Any, options: BackendOptions | None, data_path: Sequence[str] | None
-) -> _Run:
+def _run(source: _Source, method: str, inputs: Any) -> _Run:
     tracer = EventTracer(DebugLevel.INTERMEDIATE_OUTPUTS)
-    module = load(program, method=method, event_tracer=tracer, backend_options=options, data_path=data_path)
+    module = Module(source.program, method, event_tracer=tracer, backend_options=source.options)
     args, kwargs = inputs or ((), {})
     results = module(*args, **kwargs)
     (block,) = [block for block in tracer.take_blocks() if block.name == EXECUTE]
@@ -216,31 +259,19 @@ def _outputs(expected: ExpectedValues, run: _Run) -> list[LayerGap]:
 # ---- delegates that report nothing ---------------------------------------------------------------------------------
 
 
-def _cut(
-    expected: ExpectedValues,
-    delegate: _Delegate,
-    backends: Sequence[PluginSpec],
-    options: BackendOptions | None,
-    notes: list[str],
-) -> list[LayerGap]:
-    """The rows of a delegate's calls, compiled with each value as a result; without any, a note says why."""
-    calls = expected.calls_in(delegate.handles)
-    case = expected.reference.part(calls, tapped=True) if calls else None
+def _cut(expected: ExpectedValues, delegate: _Delegate, source: _Source) -> list[LayerGap] | str:
+    """The rows of a delegate's calls, compiled with each value as a result; or why there are none."""
+    case = expected.reference.part(expected.calls_in(delegate.handles), tapped=True)
     if case is None:
-        notes.append(f"delegate {delegate.index}, {delegate.backend}: none of its calls is in the model")
-        return []
-    program = compiled(case.program, backends)
-    if isinstance(program, Verdict):
-        notes.append(
-            f"delegate {delegate.index}, {delegate.backend}, does not compile with each value as a result:"
-            f" {program.said}"
-        )
-        return []
+        return "none of its calls is in the model"
     try:
+        program = compiled(case.program, [source.backends[delegate.backend]])
+        if isinstance(program, Verdict):
+            return f"it refuses to compile with each value as a result: {program.said}"
+        options = {name: own for name, own in source.options.items() if name == delegate.backend}
         results = load(program, backend_options=options)(*(case.program.example_inputs or ((), {}))[0])
-    except Exception as error:
-        notes.append(f"delegate {delegate.index}, {delegate.backend}, cut out: {cause_of(error)}")
-        return []
+    except Exception as error:  # of a plug-in
+        return f"with each value as a result it fails: {cause_of(error)}"
     by_call: dict[str, list[torch.Tensor]] = {}
     for name, value in zip(case.outputs, _as_tensors(results), strict=True):
         by_call.setdefault(expected.call_of(name), []).append(value)

@@ -9,7 +9,8 @@ from itertools import chain, count, cycle, repeat
 import pytest
 
 from delegraph.devtools import DelegateRow, MethodModel, NodeRow, Origin, Profile, ProgramModel, node_times
-from delegraph.devtools.profiling.measuring import Effort, _measure, precision, profiling_options
+from delegraph.devtools.backend_reports import asked_to_report
+from delegraph.devtools.profiling.measuring import Effort, _measure, precision
 from delegraph.devtools.profiling.tables import profile_tables, remarks
 from delegraph.errors import InvalidArgument
 from delegraph.plugins.registry import PluginRegistry
@@ -208,7 +209,8 @@ def test_backends_that_can_are_asked_for_the_times_of_their_nodes() -> None:
     plugins.register("backends", "Silent", Asked())
     plugins.register("backends", "Profiling", Profiling())
     there = frozenset({"Silent", "Profiling", "Absent"})
-    assert profiling_options(there, {}, plugins) == {"Profiling": {"profiling": True}}
+    assert asked_to_report("profiling", there, {}, plugins) == {"Profiling": {"profiling": True}}
     own = {"Profiling": {"threads": 2}, "Silent": {"a": 1}}
-    assert profiling_options(there, own, plugins) == {**own, "Profiling": {"profiling": True, "threads": 2}}
-    assert profiling_options(there, {"Profiling": {"profiling": False}}, plugins) == {"Profiling": {"profiling": False}}
+    assert asked_to_report("profiling", there, own, plugins) == {**own, "Profiling": {"profiling": True, "threads": 2}}
+    off = {"Profiling": {"profiling": False}}
+    assert asked_to_report("profiling", there, off, plugins) == off

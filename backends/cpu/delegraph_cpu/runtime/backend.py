@@ -37,7 +37,6 @@ from delegraph_cpu.runtime.open_session import TRACED, open_session
 from delegraph_cpu.runtime.opened import Opened
 from delegraph_cpu.runtime.options import CpuOptions
 from delegraph_cpu.runtime.stored import with_weights
-from delegraph_cpu.runtime.tapping import keeps_values
 
 if TYPE_CHECKING:
     from delegraph.interfaces import DelegateDescription
@@ -75,9 +74,7 @@ class CpuBackend(BackendInterface):
         """
         options = self._defaults().updated(context.runtime_specs)
         cache = context.cache.in_folder(options.cache) if options.cache else context.cache
-        tracer = context.event_tracer
-        if tracer is not None and not options.profiling and not keeps_values(tracer):
-            tracer = None
+        tracer = context.event_tracer if options.profiling or options.intermediate_outputs else None
 
         def make() -> Opened:
             blob, weights = with_weights(unpack(processed), context.named_data)

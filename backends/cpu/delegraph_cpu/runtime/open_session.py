@@ -67,12 +67,12 @@ def open_session(
     cache: BackendCache,
     made_of: Sequence[Buffer],
 ) -> tuple[Session, tuple[NDArray[Any], ...]]:
-    """A session of `blob`, which tells the tracer of its nodes' times if the options ask for it, else of their values;
-    and the arrays that it reads without owning them. `made_of` are the bytes by which the cache knows it.
+    """A session of `blob`, which tells the tracer of its nodes' times or values if the options ask for it; and the
+    arrays that it reads without owning them. `made_of` are the bytes by which the cache knows it.
 
     Raises `DelegateInvalidCompatibility` if onnxruntime refuses the graph, or it is not what the header says.
     """
-    if tracer is not None and not options.profiling:
+    if tracer is not None and options.intermediate_outputs:
         return _tapped(blob, weights, options, tracer), tuple(weights.values())
     source = Optimized(blob.graph, weights)
     make = partial(_session, blob, source, options.optimization_level)

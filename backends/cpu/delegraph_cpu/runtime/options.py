@@ -36,6 +36,7 @@ class CpuOptions(DelegateOptions):
         8 bits) become float32: once, at "load", or in each "run", which takes less memory and more time.
     cache: deprecated, a folder in which the optimised graph is kept; `delegraph.load(…, cache=…)` is for all backends.
     profiling: whether an event tracer is told of each node that onnxruntime runs, with its time; slower.
+    intermediate_outputs: whether it is told the value of each node, in place of its time; slower.
     """
 
     backend_id: ClassVar[str] = BACKEND_ID
@@ -46,6 +47,7 @@ class CpuOptions(DelegateOptions):
     widen: str = "load"
     cache: str = ""
     profiling: bool = False
+    intermediate_outputs: bool = False
 
     def __post_init__(self) -> None:
         threads, spin = self.num_threads, self.spin_duration_us
@@ -57,6 +59,7 @@ class CpuOptions(DelegateOptions):
             ("widen", self.widen in WIDEN, " or ".join(WIDEN)),
             ("cache", isinstance(self.cache, str), "a folder's path"),
             ("profiling", isinstance(self.profiling, bool), "true or false"),
+            ("intermediate_outputs", isinstance(self.intermediate_outputs, bool), "true or false"),
         ):
             if not holds:
                 raise InvalidArgument(f"{BACKEND_ID}'s option {name} must be {admitted}")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from delegraph.interfaces import EventTracer
 
-__all__ = ["TappedSession", "keeps_values", "values_of_nodes", "with_outputs"]
+__all__ = ["TappedSession", "values_of_nodes", "with_outputs"]
 
 
 class TappedSession:
@@ -54,11 +54,6 @@ class TappedSession:
         outputs = dict(zip(self._names, binding.get_outputs(), strict=True))
         for name, node in self._values.items():
             self._tracer.log_value(node, as_array(outputs[name]), delegate_debug_id=node)
-
-
-def keeps_values(tracer: EventTracer) -> bool:
-    """Whether a tracer wants the values of all steps (`DebugLevel.INTERMEDIATE_OUTPUTS`)."""
-    return tracer.debug_level >= 2
 
 
 def values_of_nodes(graph: Buffer) -> dict[str, str]:

@@ -128,7 +128,7 @@ class OpenVinoBackend(BackendInterface):
         options = OpenVinoOptions.of_compile_specs(compile_specs).updated({**self._options, **context.runtime_specs})
         cache = context.cache.in_folder(options.cache) if options.cache else context.cache
         tracer = context.event_tracer
-        if tracer is not None and tracer.debug_level >= 2 and not options.profiling:
+        if tracer is not None and options.intermediate_outputs:
             return _tapped(context, processed, options, tracer)
 
         def make() -> Opened:

@@ -11,27 +11,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import sqrt
 from typing import Final, TypeAlias
 
+from delegraph.devtools.backend_reports import asked_to_report
 from delegraph.devtools.made_inputs import made_inputs
 from delegraph.devtools.profiling.node_times import node_times
 from delegraph.devtools.profiling.percentiles import percentile
 from delegraph.devtools.profiling.profile import Profile
 from delegraph.devtools.program_model.reading import read_model
-from delegraph.errors import InvalidArgument, PluginError
-from delegraph.interfaces.backend import BackendInterface
-from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import Buffer
 from delegraph.runtime.execution.tracing import EXECUTE, EventTracer
 from delegraph.runtime.method import Method
 from delegraph.runtime.program import Program
-from delegraph.runtime.resolution.backend_options import BackendOptions, by_backend_id
+from delegraph.runtime.resolution.backend_options import BackendOptions
 
-__all__ = ["Effort", "precision", "profile", "profiling_options", "traced"]
+__all__ = ["Effort", "precision", "profile", "traced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ def traced(
     plugins, name = program.environment.plugin_registry(), untraced.metadata.name()
     model = read_model(program.records, program.named_data, plugins)
     (own,) = (each for each in model.methods if each.name == name)
-    asked = profiling_options(program.backend_ids, options or {}, plugins)
+    asked = asked_to_report("profiling", program.backend_ids, options or {}, plugins)
     execute = partial(_once, untraced, inputs)
     _warm_up(execute, effort)
     tracer = EventTracer(platform=program.environment.platform)
@@ -177,24 +175,3 @@ def precision(seconds: Sequence[float]) -> float:
     low = ordered[max(0, int(len(ordered) / 2 - rank))]
     high = ordered[min(len(ordered) - 1, int(len(ordered) / 2 + rank))]
     return (high - low) / 2 / (percentile(ordered, 50) or 1.0)
-
-
-# ---- asking backends -------------------------------------------------------------------------------
-
-_PROFILING = "profiling"
-
-
-def profiling_options(
-    backend_ids: frozenset[str], options: BackendOptions, plugins: PluginRegistry
-) -> Mapping[str, Mapping[str, bool | int | str]]:
-    """`options`, and `profiling` for those backends that have such an option, with which they report the times of
-    their nodes. Raises `InvalidArgument` for options of a backend that is not among them."""
-    asked = by_backend_id(options, backend_ids, plugins)
-    for backend_id in sorted(backend_ids):
-        try:
-            backend: BackendInterface = plugins.load("delegraph.backends", backend_id)
-            backend.get_option([_PROFILING])
-        except (InvalidArgument, PluginError):
-            continue  # it reports always, or never; or loading it will say why it cannot
-        asked[backend_id] = {_PROFILING: True, **asked.get(backend_id, {})}
-    return asked
