@@ -28,6 +28,7 @@ _COMMANDS: Final = (
     "run",
     "inspect",
     "diff",
+    "view",
     "sign",
     "select",
     "codegen",

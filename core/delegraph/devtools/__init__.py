@@ -3,6 +3,7 @@
 summary.py         Program -> what is in it: inputs, outputs, operators, delegates, memory, sizes
 program_model/     Program -> its steps and weights as rows, through delegates, with modules and lines
 program_diff/      two programs -> how they differ
+program_view/      programs -> their graphs, in a browser, a notebook or Model Explorer
 profile.py         EventTracer -> where the time went
 bundled_program/   a program with inputs to try it on and expected outputs, in one `.bpte`
 selective_build/   programs -> a wheel or zipapp with what they need and nothing else
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from delegraph.devtools.program_diff.comparing import diff_programs
     from delegraph.devtools.program_model.reading import load_model
     from delegraph.devtools.program_model.rows import DelegateRow, MethodModel, NodeRow, Origin, ProgramModel, WeightRow
+    from delegraph.devtools.program_view.view import ProgramView, view
     from delegraph.devtools.worker import WorkerDied, WorkerHangs, WorkerProcess, serve
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "OutputComparison",
     "ProgramDiff",
     "ProgramModel",
+    "ProgramView",
     "WeightRow",
     "WorkerDied",
     "WorkerHangs",
@@ -67,6 +70,7 @@ __all__ = [
     "serve",
     "verify_bundled_program",
     "verify_case",
+    "view",
     "write_bundled_program",
 ]
 
@@ -98,6 +102,7 @@ __getattr__, __dir__ = lazy_names(
             "ProgramModel",
             "WeightRow",
         ),
+        "delegraph.devtools.program_view.view": ("ProgramView", "view"),
         "delegraph.devtools.worker": ("WorkerDied", "WorkerHangs", "WorkerProcess", "serve"),
     },
 )

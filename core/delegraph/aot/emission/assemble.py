@@ -18,7 +18,7 @@ import torch
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.delegation.lowered_module import Compiled, LoweredBackendModule, with_blobs
 from delegraph.aot.delegation.named_data_store import NamedDataStore
-from delegraph.aot.delegation.report import FallbackEntry
+from delegraph.aot.delegation.report import Asked, FallbackEntry
 from delegraph.aot.emission.alternatives import SharedData, variant_plan
 from delegraph.aot.emission.debug_data import debug_data
 from delegraph.aot.emission.fallback import Fallback
@@ -45,9 +45,14 @@ __all__ = ["assemble"]
 
 
 def assemble(
-    planned: PlannedProgram, config: ExecutorchBackendConfig, compiled: Compiled, fallbacks: Sequence[Fallback] = ()
+    planned: PlannedProgram,
+    config: ExecutorchBackendConfig,
+    compiled: Compiled,
+    fallbacks: Sequence[Fallback] = (),
+    seen: Mapping[str, Asked] = MappingProxyType({}),
 ) -> ExecutorchProgramManager:
-    """The finished program; `compiled` are delegates that had no blobs when it was planned.
+    """The finished program; `compiled` are delegates that had no blobs when it was planned, `seen` the partitioners'
+    answers by method.
 
     Raises `LoweringError` where two delegates store different bytes under one key."""
     emitted = planned.emitted
@@ -69,7 +74,7 @@ def assemble(
     if files:
         program, files = _with_origin(program, files)
     if config.emit_debug_data:  # behind the origin: a line that has moved makes no other program
-        program = _with_debug_data(program, emitted.methods, delegates)
+        program = _with_debug_data(program, emitted.methods, delegates, seen)
     return ExecutorchProgramManager(
         executorch_program=program,
         config=config,
@@ -237,8 +242,12 @@ def _with_origin(program: Program, files: Mapping[str, FlatTensor]) -> tuple[Pro
 
 
 def _with_debug_data(
-    program: Program, methods: Iterable[EmittedMethod], delegates: Mapping[str, Sequence[LoweredBackendModule]]
+    program: Program,
+    methods: Iterable[EmittedMethod],
+    delegates: Mapping[str, Sequence[LoweredBackendModule]],
+    seen: Mapping[str, Asked],
 ) -> Program:
     """The program with what its instructions and delegates come from."""
-    named = NamedData(write_debug_data({method.name: debug_data(method, delegates[method.name]) for method in methods}))
+    told = {m.name: debug_data(m, delegates[m.name], seen.get(m.name, {})) for m in methods}
+    named = NamedData(write_debug_data(told))
     return replace(program, named_data=MappingProxyType({**program.named_data, DEBUG_DATA_KEY: named}))

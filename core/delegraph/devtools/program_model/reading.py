@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from delegraph.devtools.program_model.rows import (
     BESIDE,
@@ -138,7 +138,9 @@ class _Reader:
         read = dict.fromkeys(tensor_indices(call.args, self.plan.values))
         names = [self._label(index) for index in read if self._is_constant(index)]
         operator = str(self.plan.operators[call.op_index])
-        return NodeRow(self.plan.name, number, None, str(number), operator, handles, origin, tuple(names))
+        left = dict.fromkeys(self.debug_data.left[handle] for handle in handles if handle in self.debug_data.left)
+        row = NodeRow(self.plan.name, number, None, str(number), operator, handles, origin, tuple(names))
+        return replace(row, reason="; ".join(left))
 
     def _is_constant(self, index: int) -> bool:
         value = self.plan.values[index]
