@@ -102,8 +102,10 @@ def test_version_imports_no_plugin() -> None:
 
 
 def test_an_unknown_command_is_wrong_usage(refused: Refused) -> None:
-    choices = "'lower', 'quantize', 'compare', 'debug', 'run', 'inspect', 'diff', 'sign', 'select', 'codegen', 'cache',"
-    assert f"invalid choice: 'walk' (choose from {choices} 'plugins', 'doctor', 'new')" in refused("walk", code=2)
+    choices = "'lower', 'quantize', 'compare', 'debug', 'run', 'inspect', 'diff', 'view', 'sign', 'select', 'codegen',"
+    assert f"invalid choice: 'walk' (choose from {choices} 'cache', 'plugins', 'doctor', 'new')" in refused(
+        "walk", code=2
+    )
 
 
 def test_no_command_is_wrong_usage(refused: Refused) -> None:

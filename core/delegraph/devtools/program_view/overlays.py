@@ -117,7 +117,15 @@ class _Step:
     debug_id: int | str | None
 
 
-_Key: TypeAlias = "str | _Step"
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of the model's code: blocks that are alike have their lines in common, so the operator counts, too."""
+
+    line: str
+    operator: str
+
+
+_Key: TypeAlias = "str | _Step | _Call"
 
 
 def _told(content: Any) -> Iterator[tuple[_Key, float]]:
@@ -151,7 +159,7 @@ def _faults(faults: Any) -> Iterator[tuple[_Key, float]]:
     """The calls of the smallest part that is wrong: 1 for each."""
     for fault in faults:
         for call in fault["calls"]:
-            yield call["location"] or call["name"], 1.0
+            yield _Call(call["location"], call["operator"]), 1.0
 
 
 def _results(results: Any) -> Iterator[tuple[_Key, float]]:
@@ -180,14 +188,24 @@ class _Index:
     """Finds the nodes that a key is about: the first of the ways below in which there are any."""
 
     def __init__(self, graphs: Sequence[GraphView]) -> None:
+        self.rows = {(graph.method, node.id): node.row for graph in graphs for node in graph.nodes}
         self.by_key: dict[_Key, list[tuple[str, str]]] = {}
         for rank in (self._ids, self._modules, self._lines):
             for key, places in self._grouped(graphs, rank).items():
                 self.by_key.setdefault(key, places)
 
     def places(self, key: _Key) -> list[tuple[str, str]]:
-        """By method and id."""
-        return self.by_key.get(key, [])
+        """By method and id. A file's path may be longer than the one that the program has, which names no folder of
+        the machine."""
+        if isinstance(key, _Call):
+            of_line = self.places(key.line)
+            same = [place for place in of_line if (row := self.rows[place]) and key.operator in row.origin.operators]
+            return same or of_line
+        if key in self.by_key or isinstance(key, _Step):
+            return self.by_key.get(key, [])
+        folders = key.partition(", in ")[0].replace("\\", "/").split("/")
+        shorter = ("/".join(folders[start:]) for start in range(len(folders)))
+        return next((self.by_key[path] for path in shorter if path in self.by_key), [])
 
     @staticmethod
     def _grouped(
