@@ -200,9 +200,20 @@ def test_docs() -> None:
 def test_site() -> None:
     """the documentation's site, read in a browser: Playwright's Chromium, or CHROMIUM=path"""
     docs()
+    in_a_browser("site")
+
+
+@task(When.NIGHT)
+def test_view() -> None:
+    """the pages of `delegraph view`, in a browser: Playwright's Chromium, or CHROMIUM=path"""
+    in_a_browser("view")
+
+
+def in_a_browser(name: str) -> None:
+    """The tests with the marker `name`, beside a browser."""
     if not setting("CHROMIUM"):
         run("-m", "playwright", "install", "chromium", beside=BROWSER)
-    run("-m", "pytest", "-q", "-m", "site", "tests/site", beside=BROWSER)
+    run("-m", "pytest", "-q", "-m", name, f"tests/{name}", beside=BROWSER)
 
 
 @task(When.NIGHT)

@@ -305,7 +305,8 @@ def _fallback(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
 
 def _assemble(lowering: Lowering, _methods: Sequence[str]) -> Lowering:
     assert lowering.planned is not None
-    result = assemble(lowering.planned, lowering.config.executorch, lowering.compiled, lowering.fallbacks)
+    seen = lowering.delegated.seen
+    result = assemble(lowering.planned, lowering.config.executorch, lowering.compiled, lowering.fallbacks, seen)
     return replace(lowering, result=result.with_etrecord(lowering.etrecord))
 
 

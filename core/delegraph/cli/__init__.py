@@ -29,6 +29,7 @@ _COMMANDS: Final = (
     "profile",
     "inspect",
     "diff",
+    "view",
     "sign",
     "select",
     "codegen",

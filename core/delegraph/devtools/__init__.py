@@ -4,6 +4,7 @@ summary.py         Program -> what is in it: inputs, outputs, operators, delegat
 program_model/     Program -> its steps and weights as rows, through delegates, with modules and lines
 program_diff/      two programs -> how they differ
 profiling/         a program -> where the time of its runs goes, by module, line and node; a flame graph, a trace
+program_view/      programs -> their graphs, in a browser, a notebook or Model Explorer
 bundled_program/   a program with inputs to try it on and expected outputs, in one `.bpte`
 selective_build/   programs -> a wheel or zipapp with what they need and nothing else
 made_inputs.py     a method's metadata -> inputs that it takes, random or zeros
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from delegraph.devtools.program_diff.comparing import diff_programs
     from delegraph.devtools.program_model.reading import load_model
     from delegraph.devtools.program_model.rows import DelegateRow, MethodModel, NodeRow, Origin, ProgramModel, WeightRow
+    from delegraph.devtools.program_view.view import ProgramView, view
     from delegraph.devtools.worker import WorkerDied, WorkerHangs, WorkerProcess, serve
 
 __all__ = [
@@ -61,6 +63,7 @@ __all__ = [
     "Profile",
     "ProgramDiff",
     "ProgramModel",
+    "ProgramView",
     "RunTimes",
     "WeightRow",
     "WorkerDied",
@@ -76,6 +79,7 @@ __all__ = [
     "serve",
     "verify_bundled_program",
     "verify_case",
+    "view",
     "write_bundled_program",
 ]
 
@@ -110,6 +114,7 @@ __getattr__, __dir__ = lazy_names(
             "ProgramModel",
             "WeightRow",
         ),
+        "delegraph.devtools.program_view.view": ("ProgramView", "view"),
         "delegraph.devtools.worker": ("WorkerDied", "WorkerHangs", "WorkerProcess", "serve"),
     },
 )

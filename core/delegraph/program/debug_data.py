@@ -9,6 +9,7 @@ carries it as named data under `DEBUG_DATA_KEY`, JSON compressed by zlib, which 
         "instructions": [[0, [1, 2]], …],                   the debug handles of each, those in a delegate included
         "delegates": [[["Relu_1_0", [1, 2]], …], …],         of each delegate its own ids, `debug_handle_map`
         "constants": [[3, ["stem.conv.weight"]], …],        values that are weights, or were folded from them
+        "left": [["cpu: no float16", [7, 8]], …],           why no backend took what has these handles
         "weights": [["stem.conv.weight", ["float32", [16, 3, 3, 3]]], …]}}}
 
 Files are named as Python finds them, or from the folder in which the program was lowered: not by where they lay.
@@ -73,13 +74,15 @@ class SourceWeight:
 class DebugData:
     """Of a method: its nodes by debug handle; the handles of each instruction; for each delegate, in the order of the
     plan, those of its steps by their ids; of values that are constants the qualified names of the weights which they
-    are, or were computed from; `weights` are all of these, and those that delegates read, by qualified name."""
+    are, or were computed from; `weights` are all of these, and those that delegates read, by qualified name; `left`
+    says of nodes, by handle, why no backend took them."""
 
     nodes: Mapping[int, SourceNode] = field(default_factory=dict)
     instructions: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     delegates: tuple[Mapping[StepId, tuple[int, ...]], ...] = ()
     constants: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     weights: Mapping[str, SourceWeight] = field(default_factory=dict)
+    left: Mapping[int, str] = field(default_factory=dict)
 
 
 # ---- writing ---------------------------------------------------------------------------------------
@@ -103,7 +106,15 @@ def _written(data: DebugData) -> dict[str, object]:
         "delegates": [list(steps.items()) for steps in data.delegates],
         "constants": list(data.constants.items()),
         "weights": [[name, [weight.dtype, weight.shape]] for name, weight in data.weights.items()],
+        "left": [[reason, handles] for reason, handles in _by_reason(data.left).items()],
     }
+
+
+def _by_reason(left: Mapping[int, str]) -> dict[str, list[int]]:
+    by_reason: dict[str, list[int]] = {}
+    for handle, reason in left.items():
+        by_reason.setdefault(reason, []).append(handle)
+    return by_reason
 
 
 # ---- reading ---------------------------------------------------------------------------------------
@@ -139,6 +150,11 @@ def _read(method: Mapping[str, Any]) -> DebugData:
         delegates=tuple(_pairs(steps, _step_id, _integers) for steps in method["delegates"]),
         constants=_pairs(method["constants"], _integer, _texts),
         weights=_pairs(method["weights"], _text, _weight),
+        left={
+            handle: reason
+            for reason, handles in _pairs(method.get("left", []), _text, _integers).items()
+            for handle in handles
+        },
     )
 
 

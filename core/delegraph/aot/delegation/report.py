@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import TypeAlias
 
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
@@ -25,6 +26,7 @@ from delegraph.plugins.registry import PluginRegistry
 from delegraph.tables import Table, print_table
 
 __all__ = [
+    "Asked",
     "DelegateEntry",
     "FallbackEntry",
     "LeftoverEntry",
@@ -32,6 +34,7 @@ __all__ = [
     "MethodReport",
     "Suggestion",
     "make_report",
+    "reasons_for_leaving",
     "suggestions",
 ]
 
@@ -162,6 +165,9 @@ class LoweringReport:
 
 # ---- making it -------------------------------------------------------------------------------------
 
+Asked: TypeAlias = Mapping[str, Mapping[str, Sequence[Seen]]]
+"""The answers of those who were asked, in order of priority, by call of the edge program."""
+
 NOBODY_ASKED = "no partitioner asked"
 IN_THE_MODEL = "in the model"
 """Stands for the partitioner of a delegate that was in the exported model as a lowered module."""
@@ -221,12 +227,21 @@ def _delegate_entry(partition: CutPartition) -> DelegateEntry:
     )
 
 
-def _leftover_entry(node: Node, path: str, seen: Mapping[str, Mapping[str, Sequence[Seen]]]) -> LeftoverEntry:
-    call, operator = source_call(source_of(node)), operator_name(node)
-    reasons = {who: _reason(node.name, operator, by_call.get(call, ())) for who, by_call in seen.items()}
+def _leftover_entry(node: Node, path: str, seen: Asked) -> LeftoverEntry:
     return LeftoverEntry(
-        node.name, operator, user_location(node), module_path(node), reasons or {"": NOBODY_ASKED}, path
+        node.name,
+        operator_name(node),
+        user_location(node),
+        module_path(node),
+        reasons_for_leaving(node, seen) or {"": NOBODY_ASKED},
+        path,
     )
+
+
+def reasons_for_leaving(node: Node, seen: Asked) -> dict[str, str]:
+    """Why a call that no delegate has was left, by partitioner; `seen` are their answers in its method."""
+    call, operator = source_call(source_of(node)), operator_name(node)
+    return {who: _reason(node.name, operator, by_call.get(call, ())) for who, by_call in seen.items()}
 
 
 def _reason(name: str, operator: str, seen: Sequence[Seen]) -> str:

@@ -18,7 +18,7 @@ import torch
 from delegraph.aot.config import ExecutorchBackendConfig
 from delegraph.aot.delegation.lowered_module import Compiled, LoweredBackendModule, with_blobs
 from delegraph.aot.delegation.named_data_store import NamedDataStore
-from delegraph.aot.delegation.report import FallbackEntry
+from delegraph.aot.delegation.report import Asked, FallbackEntry
 from delegraph.aot.emission.alternatives import SharedData, variant_plan
 from delegraph.aot.emission.debug_data import debug_data
 from delegraph.aot.emission.fallback import Fallback
@@ -46,9 +46,14 @@ __all__ = ["assemble"]
 
 
 def assemble(
-    planned: PlannedProgram, config: ExecutorchBackendConfig, compiled: Compiled, fallbacks: Sequence[Fallback] = ()
+    planned: PlannedProgram,
+    config: ExecutorchBackendConfig,
+    compiled: Compiled,
+    fallbacks: Sequence[Fallback] = (),
+    seen: Mapping[str, Asked] = MappingProxyType({}),
 ) -> ExecutorchProgramManager:
-    """The finished program; `compiled` are delegates that had no blobs when it was planned.
+    """The finished program; `compiled` are delegates that had no blobs when it was planned, `seen` the partitioners'
+    answers by method.
 
     Raises `LoweringError` where two delegates store different bytes under one key."""
     emitted = planned.emitted
@@ -69,7 +74,7 @@ def assemble(
     files = _tensor_data(emitted.data.external_constants, named)
     if files:
         program, files = _with_origin(program, files)
-    program = _with_named_data(program, _told(config, emitted.methods, delegates))
+    program = _with_named_data(program, _told(config, emitted.methods, delegates, seen))
     return ExecutorchProgramManager(
         executorch_program=program,
         config=config,
@@ -239,6 +244,7 @@ def _told(
     config: ExecutorchBackendConfig,
     methods: Iterable[EmittedMethod],
     delegates: Mapping[str, Sequence[LoweredBackendModule]],
+    seen: Mapping[str, Asked],
 ) -> dict[str, bytes]:
     """The words of a program about itself, which no run reads. They come behind the origin: other words, or a line
     that has moved, make no other program."""
@@ -246,7 +252,7 @@ def _told(
     if config.metadata:
         told[USER_METADATA_KEY] = write_user_metadata(config.metadata)
     if config.emit_debug_data:
-        by_method = {method.name: debug_data(method, delegates[method.name]) for method in methods}
+        by_method = {m.name: debug_data(m, delegates[m.name], seen.get(m.name, {})) for m in methods}
         told[DEBUG_DATA_KEY] = write_debug_data(by_method)
     return told
 

@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, is_delegate_call
+from delegraph.aot.delegation.report import Asked, reasons_for_leaving
 from delegraph.aot.emission.method import EmittedMethod
 from delegraph.aot.graph.bodies import all_nodes
 from delegraph.aot.graph.debug_handles import DEBUG_HANDLE
@@ -24,8 +25,9 @@ from delegraph.program.debug_data import DebugData, SourceNode, SourceWeight
 __all__ = ["debug_data"]
 
 
-def debug_data(method: EmittedMethod, delegates: Sequence[LoweredBackendModule]) -> DebugData:
-    """The origins of the instructions of `method`, and of what is in its `delegates`, which are in the plan's order."""
+def debug_data(method: EmittedMethod, delegates: Sequence[LoweredBackendModule], seen: Asked) -> DebugData:
+    """The origins of the instructions of `method`, and of what is in its `delegates`, which are in the plan's order;
+    `seen` are the answers of the partitioners that were asked."""
     nodes: dict[int, SourceNode] = {}
     weights: dict[str, SourceWeight] = {}
     programs = [_Source.of(method.program), *(_Source.of(lowered.original_module) for lowered in delegates)]
@@ -41,7 +43,17 @@ def debug_data(method: EmittedMethod, delegates: Sequence[LoweredBackendModule])
         delegates=tuple(_steps(lowered.debug_handle_map) for lowered in delegates),
         constants={index: names for index, names in constants if index is not None},
         weights=weights,
+        left=dict(_left(method.program, seen)),
     )
+
+
+def _left(program: ExportedProgram, seen: Asked) -> Iterator[tuple[int, str]]:
+    """The reason why a call was left, for each of its handles."""
+    for node in all_nodes(program.graph_module):
+        handles = _handles(node.meta.get(DEBUG_HANDLE)) if node.op == "call_function" else ()
+        if handles and not is_delegate_call(node):
+            told = "; ".join(f"{who}: {why}" for who, why in reasons_for_leaving(node, seen).items())
+            yield from ((handle, told) for handle in handles if told)
 
 
 def _steps(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from delegraph.devtools.program_model.rows import (
     BESIDE,
@@ -93,12 +93,13 @@ class _Reader:
     def read(self) -> MethodModel:
         delegates = tuple(self._delegate(index, record) for index, record in enumerate(self.plan.delegates))
         nodes: list[NodeRow] = []
-        weights = list(self._constants())
+        constants = dict(self._constants())
+        weights = list(constants.values())
         calls: dict[int, NodeRow] = {}
         for chain in self.plan.chains:
             for number, instruction in enumerate(chain.instructions):
                 if isinstance(instruction, KernelCall):
-                    nodes.append(self._kernel_call(chain, number, instruction))
+                    nodes.append(self._kernel_call(chain, number, instruction, constants))
                 elif isinstance(instruction, DelegateCall) and instruction.delegate_index not in calls:
                     inside = _Inside(self, delegates[instruction.delegate_index], number)
                     calls[instruction.delegate_index] = inside.whole
@@ -130,23 +131,25 @@ class _Reader:
 
     # ---- what the host runs ----
 
-    def _kernel_call(self, chain: Chain, number: int, call: KernelCall) -> NodeRow:
+    def _kernel_call(self, chain: Chain, number: int, call: KernelCall, constants: Mapping[int, WeightRow]) -> NodeRow:
         handles = self.debug_data.instructions.get(number, ()) if chain is self.plan.chains[0] else ()
         origin = self.origin(handles)
         if not origin.lines and chain.stacktrace and chain.stacktrace[number]:
             frame = chain.stacktrace[number][-1]
             origin = Origin(origin.operators, origin.modules, (f"{frame.filename}:{frame.lineno}, in {frame.name}",))
         read = dict.fromkeys(tensor_indices(call.args, self.plan.values))
-        names = [self._label(index) for index in read if self._is_constant(index)]
+        names = [constants[index].label for index in read if index in constants]
         operator = str(self.plan.operators[call.op_index])
-        return NodeRow(self.plan.name, number, None, str(number), operator, handles, origin, tuple(names))
+        left = dict.fromkeys(self.debug_data.left[handle] for handle in handles if handle in self.debug_data.left)
+        row = NodeRow(self.plan.name, number, None, str(number), operator, handles, origin, tuple(names))
+        return replace(row, reason="; ".join(left))
 
     def _is_constant(self, index: int) -> bool:
         value = self.plan.values[index]
         return isinstance(value, Tensor) and (bool(value.data_buffer_idx) or is_external(value))
 
-    def _constants(self) -> Iterator[WeightRow]:
-        """The tensors that kernels read from the file, or that begin with something of it."""
+    def _constants(self) -> Iterator[tuple[int, WeightRow]]:
+        """The tensors that kernels read from the file, or that begin with something of it, by value."""
         for index, value in enumerate(self.plan.values):
             if not isinstance(value, Tensor) or not self._is_constant(index):
                 continue
@@ -155,7 +158,8 @@ class _Reader:
             names = self._names(index, value)
             dtype = dtype_info(value.scalar_type).name
             stored = f"{place} {value.data_buffer_idx}" if data is not None else " and ".join(names)
-            yield WeightRow(self.plan.name, None, names, stored, dtype, tuple(value.sizes), size, place, data=data)
+            shape = tuple(value.sizes)
+            yield index, WeightRow(self.plan.name, None, names, stored, dtype, shape, size, place, data=data)
 
     def _stored(self, value: Tensor) -> tuple[str, Buffer | None]:
         if is_external(value):
@@ -167,11 +171,6 @@ class _Reader:
     def _names(self, index: int, value: Tensor) -> tuple[str, ...]:
         said = value.extra_tensor_info.fully_qualified_name if value.extra_tensor_info else None
         return self.debug_data.constants.get(index, (said,) if said else ())
-
-    def _label(self, index: int) -> str:
-        value = self.plan.values[index]
-        names = self._names(index, value) if isinstance(value, Tensor) else ()
-        return " and ".join(names) or f"value {index}"
 
     def origin(self, handles: Iterable[int]) -> Origin:
         """The origin of what has these debug handles."""

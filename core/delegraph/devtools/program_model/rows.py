@@ -62,6 +62,7 @@ class NodeRow:
 
     `name` is the engine's, or the instruction's number; `operator` the engine's, or the kernel's; `debug_id` is what
     events of a trace call it (`delegate_debug_id`). `reads` are the names of the weights that it reads, as `WeightRow`.
+    `reason` says why no backend took it, if the file tells.
     """
 
     method: str
@@ -73,6 +74,7 @@ class NodeRow:
     origin: Origin
     reads: tuple[str, ...] = ()
     debug_id: StepId | None = None
+    reason: str = ""
 
 
 BESIDE: Final = "a .ptd"
