@@ -63,9 +63,9 @@ Slip = tuple[Callable[[Here], Any], tuple[str, ...]]
 ARRAY = np.ones((4, 3), np.float32)
 
 SLIPS: dict[str, Slip] = {
-    "a tensor instead of a tuple": (
-        lambda h: delegraph.lower(h.model, h.x),
-        ("example arguments are a tuple, not Tensor", "for one argument write (x,)"),
+    "a shape instead of a tuple": (
+        lambda h: delegraph.lower(h.model, h.x.numel()),  # type: ignore[arg-type]
+        ("example arguments are a tuple, not int", "for one argument write (x,)"),
     ),
     "no arguments": (
         lambda h: delegraph.lower(h.model),
@@ -140,9 +140,13 @@ SLIPS: dict[str, Slip] = {
         lambda h: delegraph.lower(Branching().eval(), (h.x,)),
         ("the way through the model depends on values that it computes", "torch.cond"),
     ),
-    "dynamic shapes by dim": (
-        lambda h: delegraph.lower(h.model, (h.x,), dynamic_shapes={0: torch.export.Dim("n", max=9)}),
-        ("dynamic_shapes has 0, and the arguments are x", "{'x': {0: Dim('batch', max=16)}}"),
+    "dynamic shapes of another argument": (
+        lambda h: delegraph.lower(h.model, (h.x,), dynamic_shapes={"y": {0: torch.export.Dim("n", max=9)}}),
+        ("dynamic_shapes has 'y', and the arguments are x", "{'x': {0: Dim('batch', max=16)}}"),
+    ),
+    "a dim that no argument has": (
+        lambda h: delegraph.lower(h.model, (h.x,), dynamic_shapes={2: torch.export.Dim("n", max=9)}),
+        ("has dim 2 of every tensor, and the example arguments have at most 2 dims, which count from 0",),
     ),
     "nothing to quantize by": (
         lambda h: delegraph.quantize(h.model),
@@ -221,7 +225,8 @@ def test_training_mode_that_is_meant(here: Here) -> None:
 
 @pytest.mark.parametrize("argument", [ARRAY, torch.from_numpy(ARRAY.copy())], ids=["NumPy", "torch"])
 def test_what_is_not_a_slip(here: Here, argument: Any) -> None:
-    """A list of arguments, a path as text or as Path, tensors of torch's."""
+    """A lone tensor or a list of arguments, a path as text or as Path, tensors of torch's."""
+    delegraph.lower(here.model, here.x)
     lowered = delegraph.lower(here.model, [here.x])
     lowered.save(here.folder / "good.pte")
     for path in (here.folder / "good.pte", str(here.folder / "good.pte")):
