@@ -24,14 +24,23 @@ __all__ = ["as_arguments", "shapes_by_argument", "without_kv_cache"]
 def as_arguments(model: torch.nn.Module, args: Any, kwargs: Mapping[str, object] | None) -> tuple[Any, dict[str, Any]]:
     """Positional arguments and those by name: a lone tensor is the only one, a mapping has them by name.
 
-    Of a mapping those that `forward` takes first are positional: a program takes these in both ways.
+    Of a mapping those that `forward` takes first are positional: a program takes these in both ways. Raises
+    `LoweringError` for keyword arguments that are no mapping, and numbers where a tokenizer should give tensors.
     """
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise LoweringError(f"kwargs is {type(kwargs).__name__}; it is a mapping of arguments by name: {{'x': x}}")
     by_name = dict(kwargs or {})
     if isinstance(args, torch.Tensor):
         return (args,), by_name
     if not isinstance(args, Mapping):
         return args, by_name
     rest = {**args, **by_name}
+    for name, value in rest.items():
+        if isinstance(value, list) and value and all(type(leaf) is int for leaf in pytree.tree_leaves(value)):
+            raise LoweringError(
+                f"example argument {name!r} is a list of numbers, which would be fixed in the program; give a tensor:"
+                ' tokenizer(…, return_tensors="pt"), or torch.tensor([…])'
+            )
     first = []
     for parameter in signature(model.forward).parameters.values():
         if parameter.name not in rest or parameter.kind is not Parameter.POSITIONAL_OR_KEYWORD:
