@@ -139,6 +139,15 @@ mine()
 """
 
 
+BRANCHING = """
+import delegraph, torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+delegraph.lower(Model(), torch.ones(2))
+"""
+
+
 def test_a_traceback_has_the_cell_s_own_frames_alone() -> None:
     with pytest.raises(InvalidArgument) as caught:
         exec(compile(CELL, "cell", "exec"), {})
@@ -159,6 +168,9 @@ def test_ipython_asks_for_it() -> None:
     text = "\n".join(shown)
     assert "in mine" in text and "expected float32[2], got shape [3]" in text
     assert "delegraph/runtime" not in text and "During handling" not in text
+    shown.clear()
+    shell.run_cell(BRANCHING)
+    assert re.search(r"\n  at: <ipython-input-.*>:4, in forward: return x if x.sum\(\) > 0 else -x", "\n".join(shown))
 
 
 def test_an_exception_that_nobody_raised() -> None:

@@ -145,7 +145,7 @@ def _is_user(frame: traceback.FrameSummary) -> bool:
     file = frame.filename
     if file.startswith(_STDLIB) and not _INSTALLED.search(file):
         return False
-    return not file.startswith((*_PACKAGES, "<"))
+    return not file.startswith(_PACKAGES) and (not file.startswith("<") or file.startswith("<ipython-input"))
 
 
 # ---- torch's log -----------------------------------------------------------------------------------
