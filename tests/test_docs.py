@@ -1,6 +1,7 @@
 """Every Python snippet in the documentation runs: a page is one script, its blocks in order, in its own process.
 
-Before that, blocks that name a file are written to it, one after the other, and those of the shell are run.
+Before that, blocks that name a file are written to it, one after the other, and those of the shell are run. Blocks of
+`output` are what the script prints.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ LIBRARIES = ("partitioners", "machines", "onnx")
 READMES = [*(ROOT / name / "README.md" for name in LIBRARIES), *sorted(ROOT.glob("*/*/README.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^```\w+ (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+OUTPUT = re.compile(r"^```output\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -64,6 +66,14 @@ def test_snippets_run(page: Path, tmp_path: Path) -> None:
             check=False,
         )
         assert ran.returncode == 0, ran.stderr
+    printed = _shape(ran.stdout)
+    for output in OUTPUT.findall(page.read_text("utf-8")):
+        assert _shape(output) in printed, ran.stdout
+
+
+def _shape(text: str) -> str:
+    """`text` with all numbers and gaps alike: bytes and times are those of a machine and of versions."""
+    return re.sub(r"\s+", " ", re.sub(r"\d[\d,.]*", "0", text)).strip()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from benchmarks import openvino, pages
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers import preparing, report
+from benchmarks.peers.chart import CHART, PAGE, chart
 from benchmarks.peers.contenders import Contender, contenders
 
 
@@ -178,3 +180,11 @@ def test_the_table_of_the_openvino_backend_has_what_it_lost_first() -> None:
         "| lstm | 2 | 2.000 | 1.000 | 3.000 | 0.50x | 40 / 40 / 40 |",
         "| mlp | 1 | 1.000 | 2.000 | 4.000 | 2.00x | 40 / 40 / 40 |",
     ]
+
+
+def test_the_chart_is_drawn_of_the_page() -> None:
+    """`python -m benchmarks.peers.chart` draws it anew; the report does whenever it writes the page."""
+    page = PAGE.read_text("utf-8")
+    assert chart(page) == CHART.read_text("utf-8")
+    (row,) = re.findall(r"^\| resnet18, batch 1, 1 threads \| (\d+\.\d)\d+ \| .* 0\.\d+x \|$", page, re.MULTILINE)[:1]
+    assert f">{row}</text>" in chart(page)

@@ -14,6 +14,7 @@ from statistics import geometric_mean
 from typing import Any, Final
 
 from benchmarks.pages import markdown
+from benchmarks.peers.chart import CHART, PAGE, chart
 from benchmarks.processes import ROOT
 
 OURS: Final = "delegraph"
@@ -220,6 +221,8 @@ def main() -> None:
     if not mark:
         raise SystemExit(f"{options.into} has no line {MARK.strip()}")
     options.into.write_text(f"{page}{MARK}\n{tables}\n")
+    if options.into.resolve() == PAGE:
+        CHART.write_text(chart(PAGE.read_text("utf-8")), "utf-8")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
     │   ├── UnboundedDimension           a dynamic dimension has no upper bound
     │   ├── UnsupportedOperator          a backend refuses a node that its partitioner took
     │   └── PreprocessError              a backend refuses a partition, or its preprocess failed
+    ├── NotInstalled                     torch, or another package that a call needs, is not installed
     ├── ETRecordError                    an ETRecord was not asked for, is not complete or cannot be read
     ├── CodegenError                     a kernels.yaml does not fit torch's schemas or its kernels
     ├── PluginError                      who offers what
@@ -64,6 +65,7 @@ __all__ = [
     "MissingKernel",
     "MissingOutVariant",
     "NotFound",
+    "NotInstalled",
     "NotSupported",
     "OperatorMissing",
     "PluginConflict",
@@ -94,6 +96,12 @@ class DelegraphError(Exception):
 
     def __str__(self) -> str:
         return shown(super().__str__())
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that a notebook shows."""
+        from delegraph.tracebacks import notebook_traceback  # which seldom comes
+
+        return notebook_traceback(self)
 
 
 def shown(text: str) -> str:
@@ -182,6 +190,14 @@ class PreprocessError(LoweringError):
 
     What to do: read the cause (`__cause__`), which is the backend's own; lower without that backend in the
     meantime.
+    """
+
+
+class NotInstalled(DelegraphError, ModuleNotFoundError):
+    """A package that a call needs is not installed: torch, for all that is done ahead of time. `name` is the package's.
+
+    What to do: install the package that the message names; to run a file that is lowered already, nothing:
+    `delegraph.load` needs no torch.
     """
 
 
@@ -437,6 +453,18 @@ class DelegateInvalidHandle(RuntimeFault):
 class FallbackWarning(UserWarning):
     """A device cannot run some delegates, and runs the graphs instead that `lower(…, fallback=…)` kept beside them; or
     one of these could not be kept."""
+
+
+def torch_missing(what: str, error: ModuleNotFoundError) -> NotInstalled | None:
+    """The error for `what`, a call or command that needs torch, where `error` says that there is none; None for any
+    other module."""
+    if (error.name or "").partition(".")[0] != "torch":
+        return None
+    return NotInstalled(
+        f"{what} works ahead of time, and needs torch, which is not installed here ({error}): pip install torch; to run"
+        " a .pte that is there already, delegraph.load and `delegraph run` need none",
+        name="torch",
+    )
 
 
 # ---- context ---------------------------------------------------------------------------------------

@@ -44,6 +44,11 @@ def lazy_names(
         module = module_of.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(module), name)
+        try:
+            return getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            from delegraph.errors import torch_missing
+
+            raise torch_missing(f"{package}.{name}", error) or error from None
 
     return get, lambda: sorted(module_of)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 import delegraph
 from delegraph import QuantizedModel, notebook
 from delegraph.aot import LayerQuantization, MethodQuantization, QuantizationReport
+from delegraph.errors import InvalidArgument, LoweringError
 from delegraph.program import memory_map
 from delegraph.program.schema import (
     AllocationDetails,
@@ -127,3 +129,51 @@ def test_a_quantized_model_as_html() -> None:
     assert shown.startswith(report._repr_html_()) and "<fc>" not in shown
     assert "<details><summary>signal to noise, drawn</summary><svg" in shown
     assert repr(report) == "QuantizationReport(forward: 12.0 dB in the end; constants 100 bytes, 25% of float)"
+
+
+CELL = """
+import delegraph, torch
+def mine():
+    delegraph.load(bytes(delegraph.lower(torch.nn.Tanh(), (torch.ones(2),))))(torch.ones(3))
+mine()
+"""
+
+
+BRANCHING = """
+import delegraph, torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+delegraph.lower(Model(), torch.ones(2))
+"""
+
+
+def test_a_traceback_has_the_cell_s_own_frames_alone() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        exec(compile(CELL, "cell", "exec"), {})
+    lines = caught.value._render_traceback_()
+    ours = [line for line in lines if str(Path(delegraph.__file__).parent) in line]
+    assert (lines[0], ours) == ("Traceback (most recent call last):", [])
+    assert lines[-3:-1] == ['  File "cell", line 5, in <module>', '  File "cell", line 4, in mine']
+    assert lines[-1].startswith("delegraph.errors.InvalidArgument: method 'forward', input: expected float32[2]")
+
+
+def test_ipython_asks_for_it() -> None:
+    shell = pytest.importorskip(
+        "IPython.core.interactiveshell", reason="needs ipython, of requirements-dev.txt"
+    ).InteractiveShell.instance()
+    shown: list[str] = []
+    shell._showtraceback = lambda kind, value, lines: shown.extend(lines)
+    shell.run_cell(CELL)
+    text = "\n".join(shown)
+    assert "in mine" in text and "expected float32[2], got shape [3]" in text
+    assert "delegraph/runtime" not in text and "During handling" not in text
+    shown.clear()
+    shell.run_cell(BRANCHING)
+    assert re.search(r"\n  at: <ipython-input-.*>:4, in forward: return x if x.sum\(\) > 0 else -x", "\n".join(shown))
+
+
+def test_an_exception_that_nobody_raised() -> None:
+    assert LoweringError("why", node="add")._render_traceback_() == [
+        "delegraph.errors.LoweringError: why\n  node: add",
+    ]

@@ -42,6 +42,7 @@ def moved(name: str, least: int, end: int) -> tuple[str, ...]:
 
 RUNS = "core/tests/runtime/test_limits.py"
 VERIFIED = "core/tests/program/test_limits.py"
+METADATA = "core/tests/program/test_user_metadata.py"
 FRAMES = "core/tests/runtime/test_frames.py"
 RECORDS = "core/tests/aot/test_limits.py"
 YAML = "core/tests/codegen/test_check.py"
@@ -78,6 +79,7 @@ LIMITS = [
     ),
     Limit("delegraph.program.limits", "not value >= 0", ("False",), RUNS),
     constant(VERIFIED, "delegraph.runtime.calls.pytree", "MAX_DEPTH: Final", "64"),
+    constant(METADATA, "delegraph.program.user_metadata", "MOST_NBYTES: Final", "2**20"),
     constant(VERIFIED, "delegraph.program.contract", "MAX_DEPTH: Final", "32"),
     constant(VERIFIED, "delegraph.program.checks.verify", "MAX_ALIGNMENT: Final", "2**30", "* 2", "// 2"),
     constant(VERIFIED, "delegraph.program.checks.verify_values", "MAX_RANK: Final", "16"),

@@ -21,20 +21,33 @@ from delegraph.aot.export_checks import (
 )
 from delegraph.aot.export_dims import Examples, dim_names, free_examples
 from delegraph.aot.export_errors import quiet_torch, user_line, why_export_failed
+from delegraph.aot.export_examples import as_arguments, shapes_by_argument, without_kv_cache
 from delegraph.aot.export_state import Assignment, kept_state
 from delegraph.aot.graph.lifted import with_own_tensors, without_unread
 from delegraph.aot.second_call import check_second_call
 from delegraph.errors import LoweringError
 
-__all__ = ["DIM_NAMES", "DynamicShapes", "ExportRequest", "Model", "export_method", "export_requests", "only_program"]
+__all__ = [
+    "DIM_NAMES",
+    "DynamicShapes",
+    "ExampleArguments",
+    "ExportRequest",
+    "Model",
+    "export_method",
+    "export_requests",
+    "only_program",
+]
 
 DIM_NAMES: Final = "delegraph.dim_names"
 """The key of a placeholder's meta under which the names of its dynamic dims lie, by position: torch forgets them."""
 
 Model: TypeAlias = "torch.nn.Module | ExportedProgram | Mapping[str, torch.nn.Module | ExportedProgram]"
 
-DynamicShapes: TypeAlias = "Mapping[str, object] | tuple[object, ...] | list[object] | None"
-"""Which dims vary, as `torch.export.export` takes it; or that by method name."""
+DynamicShapes: TypeAlias = "Mapping[Any, object] | tuple[object, ...] | list[object] | None"
+"""Which dims vary, as `torch.export.export` takes it, or by dim, of every tensor; or that by method name."""
+
+ExampleArguments: TypeAlias = "torch.Tensor | Sequence[object] | Mapping[str, object] | None"
+"""Arguments by position, or by name, or the only one; or any of these by method name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +62,7 @@ class ExportRequest:
 
 def export_requests(
     model: Model,
-    args: Sequence[object] | Mapping[str, Sequence[object]] | None = None,
+    args: ExampleArguments = None,
     kwargs: Mapping[str, object] | None = None,
     dynamic_shapes: DynamicShapes = None,
 ) -> dict[str, ExportRequest]:
@@ -97,7 +110,8 @@ def _request(method: str, model: object, args: Any, kwargs: Any, dynamic_shapes:
         if dynamic_shapes is not None:
             raise LoweringError(f"method {method!r} is exported already: dynamic shapes belong to torch.export")
         if args is not None or kwargs:
-            check_fitting(method, model, args, dict(kwargs or {}))
+            args, kwargs = as_arguments(model.graph_module, args, kwargs)
+            check_fitting(method, model, args, kwargs)
         return ExportRequest(model)
     check_model(method, model)
     assert isinstance(model, torch.nn.Module)
@@ -106,10 +120,13 @@ def _request(method: str, model: object, args: Any, kwargs: Any, dynamic_shapes:
         raise LoweringError(
             f"method {method!r}: an nn.Module needs example arguments to be exported: lower(model, ({taken},))"
         )
+    args, kwargs = as_arguments(model, args, kwargs)
     check_tuple(method, args)
-    check_arguments(method, model, tuple(args or ()), dict(kwargs or {}))
-    check_dynamic_shapes(method, model, dynamic_shapes)
-    return ExportRequest(model, tuple(args or ()), dict(kwargs or {}), dynamic_shapes)
+    args = tuple(args or ())
+    check_arguments(method, model, args, kwargs)
+    shapes = shapes_by_argument(method, model, args, kwargs, dynamic_shapes)
+    check_dynamic_shapes(method, model, shapes)
+    return ExportRequest(model, args, kwargs, shapes)
 
 
 def export_method(method: str, request: ExportRequest) -> ExportedProgram:
@@ -121,6 +138,11 @@ def export_method(method: str, request: ExportRequest) -> ExportedProgram:
         return request.model
     model, shapes = request.model, request.dynamic_shapes
     examples = free_examples(model, Examples(request.args or (), dict(request.kwargs or {})), shapes)
+    with without_kv_cache(model, examples.args, examples.kwargs):
+        return _exported(method, model, examples, shapes)
+
+
+def _exported(method: str, model: torch.nn.Module, examples: Examples, shapes: DynamicShapes) -> ExportedProgram:
     try:
         program, assigned = _traced(model, examples, shapes)
     except Exception as cause:  # torch.export raises whatever tracing the user's code raises

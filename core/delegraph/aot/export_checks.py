@@ -116,7 +116,8 @@ def check_fitting(method: str, program: ExportedProgram, args: Any, kwargs: Mapp
     """Raises `LoweringError` for example arguments that a program, exported already, does not take."""
     check_tuple(method, args)
     named = program.call_spec.in_spec.child(1).context if program.call_spec.in_spec is not None else ()
-    in_order = {name: kwargs[name] for name in named} if set(named) == set(kwargs) else kwargs
+    orders = (named, program.graph_signature.user_inputs)  # of those by name; or all of them are
+    in_order = next(({name: kwargs[name] for name in order} for order in orders if {*order} == {*kwargs}), kwargs)
     examples = pytree.tree_leaves((tuple(args or ()), in_order))
     values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
     inputs = [values.get(name, name) for name in program.graph_signature.user_inputs]

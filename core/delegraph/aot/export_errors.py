@@ -56,6 +56,12 @@ _REASONS: Final = {
     r"Constraints violated(?s:.)*?Suggested fixes:\n(?P<fixes>(?:\s+.+\n?)+)": (
         "the model does not take every size that dynamic_shapes allows; torch.export would take these dims instead: {0}"
     ),
+    r"Static shape constraint of (\d+) does not match input size of (\d+), for (\S+)": (
+        "dynamic_shapes fixes a size of {2} at {0}, and the example has {1}; a dim that varies is Dim('n', max={0})"
+    ),
+    r"Unexpected input tensor shape (.+?) specified at `(.+?)`": (
+        "{1} is {0}; it is a mapping by dim, {{0: Dim('batch', max=16)}}, or has a Dim or None for each dim"
+    ),
     r"(\d+) not in range \[(\d+), (\w+)\]": (
         "an example has size {0} on a dynamic dim of {1} to {2}; give an example within it, or widen the Dim"
     ),
@@ -139,7 +145,7 @@ def _is_user(frame: traceback.FrameSummary) -> bool:
     file = frame.filename
     if file.startswith(_STDLIB) and not _INSTALLED.search(file):
         return False
-    return not file.startswith((*_PACKAGES, "<"))
+    return not file.startswith(_PACKAGES) and (not file.startswith("<") or file.startswith("<ipython-input"))
 
 
 # ---- torch's log -----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from delegraph.aot.delegation.backends import Backend, Backends, partitioners_by
 from delegraph.aot.delegation.report import LoweringReport, make_report, suggestions
 from delegraph.aot.emission.manager import ExecutorchProgramManager
 from delegraph.aot.etrecord.record import ETRecord
-from delegraph.aot.export import DynamicShapes, Model, export_requests, only_program
+from delegraph.aot.export import DynamicShapes, ExampleArguments, Model, export_requests, only_program
 from delegraph.aot.export_checks import check_names
 from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.graph.stated_bounds import bounded
@@ -261,7 +261,7 @@ class Lowered:
 @former_parameter("registry", "plugins", goes="2.0")
 def lower(
     model: Model,
-    args: Sequence[object] | Mapping[str, Sequence[object]] | None = None,
+    args: ExampleArguments = None,
     kwargs: Mapping[str, object] | None = None,
     *,
     backends: Sequence[Backend] | Mapping[str, Sequence[Backend]] | None = None,
@@ -284,14 +284,15 @@ def lower(
         lowered.save("model.pte")
 
     model: an nn.Module, an ExportedProgram, or a mapping of either by method name.
-    args: example arguments of the module, by position: the program takes tensors of these shapes and dtypes. By method
-        name where `model` is.
+    args: example arguments of the module: by position, or by name as a tokenizer gives them, or a lone tensor. The
+        program takes tensors of these shapes and dtypes. By method name where `model` is.
     kwargs: example arguments by name.
     backends: in order of priority, names of installed partitioners (`"npu"`, `"npu{optimize=size}"`,
         `("npu", {"optimize": "size"})`), or partitioners; or such lists by method name.
     quantizers: in order of priority, names of installed ones, or torchao's; they quantize the model as `quantize` does.
     calibration_data: the batches that quantizers need, as for `quantize`.
-    dynamic_shapes: which dims vary, as `torch.export.export` takes them; each needs an upper bound.
+    dynamic_shapes: which dims vary, as `torch.export.export` takes them, or `{0: Dim("batch", max=16)}` for this dim of
+        every tensor; each needs an upper bound.
     bounds: the largest sizes, where they depend on values, that a line of code makes, `{"library.py:120": 1024}`, if
         the model does not say so itself with `torch._check`. A run that would exceed one fails.
     config: a `LoweringConfig`, or one of its two parts alone.

@@ -7,7 +7,7 @@ prepare_qat, convert_qat    a module that rounds as it is trained, and what it b
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from errno import ENOENT
 
 import torch
@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 from delegraph.aot import pipeline
 from delegraph.aot.config import LoweringConfig
 from delegraph.aot.delegation.backends import Backend, checked_backends
-from delegraph.aot.export import DynamicShapes, ExportRequest, Model, export_requests
+from delegraph.aot.export import DynamicShapes, ExampleArguments, ExportRequest, Model, export_requests
 from delegraph.aot.progress import shown_progress
 from delegraph.aot.quantize.measurement.report import QuantizationReport
 from delegraph.aot.quantize.recipes import RecipeOrRules, Rules, check_rules, rules_from
@@ -85,7 +85,7 @@ class QuantizedModel(Mapping[str, ExportedProgram]):
 def quantize(
     model: Model,
     calibration_data: CalibrationData | None = None,
-    args: Sequence[object] | Mapping[str, Sequence[object]] | None = None,
+    args: ExampleArguments = None,
     kwargs: Mapping[str, object] | None = None,
     *,
     recipe: RecipeOrRules | Rules | None = None,
@@ -162,7 +162,7 @@ def quantize(
 
 def _requests(
     model: Model,
-    args: Sequence[object] | Mapping[str, Sequence[object]] | None,
+    args: ExampleArguments,
     kwargs: Mapping[str, object] | None,
     dynamic_shapes: DynamicShapes,
     *,
@@ -186,7 +186,7 @@ def _requests(
 
 def prepare_qat(
     model: torch.nn.Module | ExportedProgram,
-    args: Sequence[object] | None = None,
+    args: ExampleArguments = None,
     kwargs: Mapping[str, object] | None = None,
     *,
     recipe: RecipeOrRules = "int8",

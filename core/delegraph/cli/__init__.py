@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Final
 
-from delegraph.errors import DelegraphError
+from delegraph.errors import DelegraphError, torch_missing
 
 __all__ = ["command_parser", "main"]
 
@@ -56,10 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has seen enough; do not let the interpreter's exit flush again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (DelegraphError, OSError) as error:
-        if args.traceback:
+    except (DelegraphError, OSError, ModuleNotFoundError) as error:
+        known = torch_missing("this command", error) if isinstance(error, ModuleNotFoundError) else error
+        if args.traceback or known is None:
             raise
-        print(f"delegraph {args.command}: {_about(args, str(error))}", file=sys.stderr)
+        print(f"delegraph {args.command}: {_about(args, str(known))}", file=sys.stderr)
         return 1
     return code
 

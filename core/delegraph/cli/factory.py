@@ -7,16 +7,15 @@ import importlib.util
 import os
 import sys
 from argparse import ArgumentError
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.export import ExportedProgram
 
-from delegraph.aot.export import DynamicShapes
+from delegraph.aot.export import DynamicShapes, ExampleArguments
 from delegraph.errors import LoweringError, cause_of
 
 __all__ = ["ModelToLower", "called", "field_by_method", "models_from"]
@@ -27,7 +26,7 @@ class ModelToLower:
     """A model and its example arguments; an ExportedProgram has none."""
 
     model: torch.nn.Module | ExportedProgram
-    args: Sequence[object] | None = None
+    args: ExampleArguments = None
     kwargs: Mapping[str, object] | None = None
     dynamic_shapes: DynamicShapes = None
 
@@ -103,4 +102,4 @@ def _model(source: object, where: str) -> ModelToLower:
             f" ExportedProgram, not {type(source).__name__}{f' of {len(source)}' if isinstance(source, tuple) else ''}"
         )
     model, args, *rest = source
-    return ModelToLower(model, (args,) if isinstance(args, Tensor) else args, *rest)
+    return ModelToLower(model, args, *rest)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from delegraph.aot.authoring import as_array
-from delegraph.aot.export import Model, export_method, export_requests
+from delegraph.aot.export import ExampleArguments, Model, export_method, export_requests
 from delegraph.aot.graph.stated_bounds import bounded
 from delegraph.aot.lower import Lowered
 from delegraph.aot.quantize.measurement.measure import sqnr
@@ -36,7 +36,7 @@ __all__ = ["compare"]
 
 def compare(
     model: Model,
-    args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+    args: ExampleArguments = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
     backends: Sequence[BackendsOfOne],

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot.arguments import read_plugins
 from delegraph.aot.delegation.backends import named_partitioners
-from delegraph.aot.export import ExportRequest, Model, export_method, export_requests
+from delegraph.aot.export import ExampleArguments, ExportRequest, Model, export_method, export_requests
 from delegraph.aot.graph.stated_bounds import bounded
 from delegraph.debugging.judge import Judge, named
 from delegraph.debugging.result import Debugged, Fault
@@ -31,7 +31,7 @@ QUANTIZED: Final = 0.02
 
 def debug(
     model: Model,
-    args: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+    args: ExampleArguments = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
     backends: Sequence[PluginName],

@@ -40,9 +40,9 @@ def shared_data(backend_id: str, named_data: Mapping[str, Buffer], key: str, nby
     """
     data = named_data.get(key)
     if data is None and not key.startswith(f"{backend_id}/"):
-        raise InvalidExternalData(
-            f"the data of {key!r:.100} is in a .ptd file; pass it as data_path=…, with all others of the model"
-        )
+        from delegraph.program.weights_origin import absent_weight
+
+        raise InvalidExternalData(absent_weight(key, named_data))
     if data is None or memoryview(data).nbytes != nbytes:
         raise DelegateInvalidCompatibility(
             f"a blob of {backend_id} needs {nbytes} bytes of named data {key!r:.100}, and the program has"

@@ -224,9 +224,10 @@ class PluginRegistry:
         elsewhere = [offer for offer in self._offers if offer.name == name]
         also = "".join(f"; {offer.provider} has that name in {offer.group}" for offer in elsewhere)
         return PluginNotFound(
-            f"no installed distribution offers {name!r} in {group}{did_you_mean(name, names)}{also}\n"
+            f"no installed distribution offers {name!r} in {group}{also or _meant(name, names)}\n"
             f"  installed: {', '.join(names) or 'none'}\n"
-            f"  what to do: `pip install` the distribution that offers it; `delegraph plugins list` shows what is there"
+            "  what to do: take a name that is installed, or install the distribution that offers this one, from where"
+            " you have it: Delegraph's own are listed in its README; `delegraph plugins list` shows what is there"
         )
 
     # ---- tools -----------------------------------------------------------------------------------------
@@ -321,3 +322,9 @@ def use_registry(registry: PluginRegistry) -> Iterator[PluginRegistry]:
     finally:
         with _default_lock:
             _default = before
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    """`; did you mean 'family:x'?` for `x`; or as `did_you_mean`."""
+    members = [known for known in names if known.partition(":")[2] == name]
+    return f"; did you mean {' or '.join(map(repr, members))}?" if members else did_you_mean(name, names)

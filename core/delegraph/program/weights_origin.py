@@ -22,7 +22,16 @@ from delegraph.errors import InvalidExternalData, InvalidProgram
 from delegraph.program.buffers import byte_view
 from delegraph.program.schema import Buffer, Program
 
-__all__ = ["FILE_KEY", "PROGRAM_KEY", "WeightMark", "WeightsOrigin", "digest", "origin_of", "read_origin"]
+__all__ = [
+    "FILE_KEY",
+    "PROGRAM_KEY",
+    "WeightMark",
+    "WeightsOrigin",
+    "absent_weight",
+    "digest",
+    "origin_of",
+    "read_origin",
+]
 
 PROGRAM_KEY: Final = "delegraph.external_weights"
 FILE_KEY: Final = "delegraph.weights_of/"
@@ -92,3 +101,15 @@ def _text(value: object) -> str:
     if not isinstance(value, str) or not value.isprintable():  # it may stand in a message
         raise TypeError(f"expected text that can be printed, got {value!r:.50}")
     return value
+
+
+def absent_weight(name: str, others: Iterable[str]) -> str:
+    """The message for a weight whose `.ptd` is not there; `others` are the named data that are."""
+    weights = sorted(other for other in others if "/" not in other and not other.startswith("delegraph."))
+    if not weights:
+        return f"the data of {name!r:.100} is in a .ptd file; pass it as data_path=…, with all others of the model"
+    shown = ", ".join(map(repr, weights[:8])) + (" …" if len(weights) > 8 else "")
+    return (
+        f"the .ptd files have no {name!r:.100}, but {shown}: they are another model's; pass those that were written"
+        " with this program as data_path=[…]"
+    )

@@ -125,8 +125,8 @@ def test_backends_that_are_refused(
 
 def test_arguments_that_are_refused(plugins: PluginRegistry) -> None:
     program = export(Net(), (X,))
-    with pytest.raises(LoweringError, match=r"arguments are a tuple, not Tensor; for one argument write \(x,\)"):
-        delegraph.lower(Net(), X)  # type: ignore[arg-type]
+    with pytest.raises(LoweringError, match=r"arguments are a tuple, not int; for one argument write \(x,\)"):
+        delegraph.lower(Net(), 3)  # type: ignore[arg-type]
     with pytest.raises(LoweringError, match="config is dict; it takes a LoweringConfig, or an ExecutorchBackendConfig"):
         delegraph.lower(Net(), (X,), config={})  # type: ignore[arg-type]
     with pytest.raises(LoweringError, match="expected an ExportedProgram, not Net"):

@@ -223,7 +223,7 @@ def test_external_constants(build: Any, kernels: Any, tmp_path: Path, planned: b
     ("data", "message"),
     [
         (None, r"the data of 'layer.weight' is in a .ptd file; pass it as data_path="),
-        (flat_tensor("other"), "the .ptd file has no 'layer.weight'; it has other"),
+        (flat_tensor("other"), "the .ptd files have no 'layer.weight', but 'other': they are another model's"),
         (flat_tensor(sizes=(2,)), r"'layer.weight' is FLOAT\[2\] in dim order \[0\] in the .ptd file, but FLOAT\[3\]"),
         (flat_tensor(dtype=ScalarType.DOUBLE), r"is DOUBLE\[3\] in dim order \[0\] in the .ptd file"),
         (flat_tensor(layout=False), "'layer.weight' is a blob in the .ptd file"),

@@ -68,9 +68,25 @@ class Arguments:
             if unknown:
                 raise InvalidArgument(f"takes {self}, and has no argument {unknown}") from error
             passed = _call_text(TreeSpec.of((args, dict(kwargs))))
-            raise InvalidArgument(f"takes {self}, got {passed}: {error}") from error
+            raise InvalidArgument(f"takes {self}, got {passed}: {self._miscounted(args, kwargs) or error}") from error
 
-    def _bound(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[object, object]:
+    def _miscounted(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+        """The arguments that are too many, or missing, in words; "" if there are none."""
+        children = self._args.children
+        if len(args) > len(children):
+            fits = len(children) == 1 and len(args) == len(children[0].children)
+            remedy = "; pass them as one tuple" if fits else ""
+            return f"{len(args)} by position, and it takes {len(children)}{remedy}"
+        bound, rest = self._bound(args, kwargs)
+        names = self._shown or [self._place.format(position) for position in range(len(children))]
+        missing = [*names[len(tuple(bound)) :], *(str(key) for key in self._kwargs.keys or () if key not in rest)]
+        unknown = [repr(key) for key in rest if key not in (self._kwargs.keys or ())]
+        told = [f"{' and '.join(map(printable, missing))} missing"] if missing else []
+        return "; ".join([*told, *([f"it has no {', '.join(unknown)}"] if unknown else [])])
+
+    def _bound(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
         """Positional arguments that were given by keyword, in their places."""
         rest = dict(kwargs)
         by_name = []

@@ -61,7 +61,10 @@ def shape_fault(shape: tuple[int, ...], dims: Dims) -> str:
     for position, (size, dim) in enumerate(zip(shape, dims, strict=True)):
         if isinstance(dim, int):
             if size != dim:
-                return f"dim {position} is {size}, and {dim} in every call"
+                return (
+                    f"dim {position} is {size}, and {dim} in every call; to let it vary, lower the model with"
+                    f" dynamic_shapes={{{position}: Dim(…, max=…)}}"
+                )
         elif size not in dim:
             name = "" if dim.name is None else f" ({dim.name})"
             return f"dim {position}{name} is {size}, allowed is {dim.allowed}"

@@ -6,7 +6,7 @@ Stricter than ExecuTorch, which compares only the number of elements: rank and e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -205,9 +205,19 @@ def _array(value: object, record: Tensor, dims: Dims) -> Array:
     except InvalidType as error:
         if isinstance(value, np.ndarray):
             raise InvalidType(f"{error} (it takes {expected_text(record, dims)})") from error
-        raise InvalidType(
-            f"expected {expected_text(record, dims)}, got {type(value).__name__}: {value!r:.80}"
-        ) from error
+        raise InvalidType(f"expected {expected_text(record, dims)}, got {_told(value, record)}") from error
+
+
+def _told(value: object, record: Tensor) -> str:
+    """A value that is no array, and what to pass instead."""
+    kind = type(value).__name__
+    if isinstance(value, Mapping):
+        return f"{kind} of {', '.join(map(repr, value))!s:.60}; pass what is in it by name: run(**values)"
+    if not isinstance(value, list | tuple):
+        return f"{kind}: {value!r:.60}; pass an array"
+    if any(hasattr(item, "shape") for item in value):
+        return f"{kind} of {len(value)} arrays; pass each as an argument of its own: run(*values)"
+    return f"{kind}; pass numpy.asarray(values, {numpy_dtype(record.scalar_type).name!r})"
 
 
 def _is_on(value: object, device: Device) -> TypeGuard[Array]:

@@ -26,7 +26,9 @@ class Exclusive:
     __slots__ = ("_note", "_remedy", "_what")
 
     def __init__(
-        self, what: str, remedy: str = "load a Method for each (they share the program and its constants)"
+        self,
+        what: str,
+        remedy: str = "give each thread a session of its own, run.session(), or share a delegraph.Pool(run, 4)",
     ) -> None:
         self._note: dict[str, list[int]] = {}  # each step on it, or on the note, is one step for all threads
         self._what = what

@@ -81,12 +81,11 @@ class TensorSources:
                     f"the named data {name!r} have another size than the tensor that is read from them"
                 )
             return named.data
-        if self.external is None:
-            raise InvalidExternalData(f"the data of {name!r} is in a .ptd file; pass it as data_path=…")
-        entry = self.external.get(name)
+        entry = (self.external or {}).get(name)
         if entry is None:
-            known = ", ".join(sorted(self.external)[:8]) or "nothing"
-            raise InvalidExternalData(f"the .ptd file has no {name!r}; it has {known}")
+            from delegraph.program.weights_origin import absent_weight
+
+            raise InvalidExternalData(absent_weight(name, self.external or ()))
         from delegraph.program.flat_tensor import TensorLayout
 
         expected = TensorLayout(record.scalar_type, record.sizes, record.dim_order)
