@@ -131,4 +131,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     told = json.loads(capsys.readouterr().out)
     assert told["wrong"] and [layer["module"] for layer in told["layers"] if layer["begins"]] == ["2.fc"]
     assert main(["debug", str(tmp_path / "m.pte")]) != 0
-    assert "--against" in capsys.readouterr().err
+    assert (
+        "name the backends to try: --backends npu,cpu; or, for a .pte, the model: --against" in capsys.readouterr().err
+    )
