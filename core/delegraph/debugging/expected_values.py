@@ -157,10 +157,11 @@ def gap(method: str, name: str, actual: Value, expected: Value, share: float | N
     """The row of results, of which the worst counts."""
     errors, allowed, nonfinite = [0.0], [0.0], 0
     for a, e in zip(actual, expected, strict=False):
-        is_lost = ~a.isfinite() & e.isfinite()
-        nonfinite += int(is_lost.sum())
-        scale = allowed_error(e, 1.0) or 1.0
-        apart = torch.where(is_lost | ~e.isfinite(), 0, (a.to(_WIDEST) - e.to(_WIDEST)).abs())
+        wide_a, wide_e = a.to(_WIDEST), e.to(_WIDEST)
+        both = wide_a.isfinite() & wide_e.isfinite()
+        nonfinite += int((~both & (wide_a != wide_e) & ~(wide_a.isnan() & wide_e.isnan())).sum())
+        apart = torch.where(both, (wide_a - wide_e).abs(), 0)
+        scale = allowed_error(wide_e, 1.0) or 1.0
         errors.append(float(apart.max()) / scale if apart.numel() else 0.0)
         allowed.append(usual_share(e.dtype) if share is None else share)
     pairs = [*zip(expected, actual, strict=False)]

@@ -23,7 +23,7 @@ class LayerGap:
     is the number of the delegate that computes it, with its `backend`; None and "" of a kernel.
 
     `error` is the largest difference, as a share of torch's largest value, and `allowed` what is usual for the dtype;
-    `sqnr` is in dB. `nonfinite` counts the elements that are NaN or infinite here and not in torch. `begins` says that
+    `sqnr` is in dB. `nonfinite` counts the elements that are NaN or infinite on one side alone. `begins` says that
     it is wrong, and that all the layers which it reads are right. `alone` says that its delegate was cut out and
     compiled anew, with each layer's value as a result and torch's values as inputs; else it is of the program's run.
     """
