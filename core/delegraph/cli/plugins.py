@@ -180,7 +180,8 @@ def _prove(name: str | None, arguments: Sequence[str]) -> int:
     kits = registry.names("conformance_kits")
     if not kits:
         raise PluginNotFound(
-            "no conformance kit is installed\n  what to do: `pip install delegraph-testkit`, and run this again"
+            "no conformance kit is installed\n  what to do: install delegraph-testkit, which comes with Delegraph's"
+            " sources in plugins/testkit, and run this again"
         )
     if name is None:
         raise PluginNotFound("say what to prove: `delegraph plugins check NAME --run`")

@@ -10,7 +10,7 @@ _EPILOG = """\
 Keys are Ed25519, in PEM files:
   openssl genpkey -algorithm ed25519 -out key.pem       the private key, which signs: keep it to yourself
   openssl pkey -in key.pem -pubout -out public.pem      the public key: for `delegraph run --trusted-key public.pem`
-Needs cryptography: pip install "delegraph[sign]".
+Needs cryptography: pip install 'cryptography>=42'.
 """
 
 

@@ -82,7 +82,7 @@ def read_entries(text: str | bytes) -> tuple[list[OperatorEntry], list[Violation
     try:
         import yaml
     except ModuleNotFoundError as cause:
-        raise CodegenError("reading YAML needs PyYAML: pip install 'delegraph[aot]'") from cause
+        raise CodegenError("reading YAML needs PyYAML: pip install 'pyyaml>=6'") from cause
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:

@@ -169,5 +169,5 @@ def _cryptography() -> Iterator[None]:
         yield
     except ImportError as error:
         raise NotSupported(
-            'signatures need cryptography, which is not installed: `pip install "delegraph[sign]"`'
+            "signatures need cryptography, which is not installed: `pip install 'cryptography>=42'`"
         ) from error
