@@ -93,5 +93,6 @@ def _compute_in_float32(model: ir.Model) -> None:
             value.dtype = ir.DataType.FLOAT
     for graph in model.graphs():
         for node in graph:
+            node.name = node.outputs[0].name  # by which debug handles are found
             if node.op_type == "Cast" and node.attributes["to"].as_int() in _FLOATS:
                 node.attributes["to"] = ir.AttrInt64("to", ir.DataType.FLOAT)

@@ -169,11 +169,11 @@ class MnnBackend(BackendInterface):
         for place, array in zip(handle.inputs, arrays, strict=True):
             if place is not None:
                 np.copyto(place.array, array, casting="unsafe")
-                place.tensor.copyFrom(place.host)
-        handle.opened.interpreter.runSession(handle.session)
+                _require(place.tensor.copyFrom(place.host), "read an input")
+        _require(handle.opened.interpreter.runSession(handle.session) == _DONE, "run")
         for place, out in zip(handle.outputs, outputs, strict=True):
             assert isinstance(out, np.ndarray)
-            place.tensor.copyToHostTensor(place.host)
+            _require(place.tensor.copyToHostTensor(place.host), "give an output")
             target = out if out.shape == place.array.shape else context.resize(out, place.array.shape)
             np.copyto(target, place.array, casting="unsafe")
 
@@ -223,6 +223,15 @@ def _interpreter(folder: Path) -> Any:
 
 
 # ---- running --------------------------------------------------------------------------------------------------------
+
+
+_DONE: Final = 0
+"""What a run returns that did not fail (`MNN/ErrorCode.hpp`)."""
+
+
+def _require(done: bool, what: str) -> None:
+    if not done:
+        raise Internal(f"MNN failed to {what} of a delegate of {BACKEND_ID}")
 
 
 def _check_places(blob: Blob, arrays: Sequence[NDArray[Any] | None]) -> None:
