@@ -42,6 +42,8 @@ _TAKEN: Final = frozenset(
     """.split()
 )
 """Operators of floats, by their names without overload."""
+_DEQUANTIZES: Final = frozenset({"dequantize_per_channel", "dequantize_per_tensor"})
+"""Of weights, which MNN does when it is loaded."""
 _OF_PLACES: Final = frozenset({"embedding", "max_pool2d_with_indices"})
 """Those that read or give places, too."""
 
@@ -68,7 +70,7 @@ def _with_places(node: Node, *arguments: Any) -> str | None:
     dilation = arguments[4]
     if any(rate > 1 for rate in ([dilation] if isinstance(dilation, int) else dilation)):
         return "MNN's pooling has no dilation"
-    return "MNN's pooling gives no places" if any(used_results(node)) else None
+    return "MNN's pooling gives no places" if 1 in used_results(node) else None
 
 
 def _rounding(node: Node, *_: object) -> str | None:
@@ -87,6 +89,9 @@ _CHECKS: Final[Mapping[str, Callable[..., str | None]]] = {
 
 def _declined(node: Node) -> str | None:
     name = operator_name(node).partition("::")[2].partition(".")[0]
+    if name in _DEQUANTIZES:
+        is_weight = all(source.op in ("placeholder", "get_attr") for source in node.all_input_nodes)
+        return None if is_weight else "of values MNN computes no integers"
     if name not in _TAKEN:
         return "it is not among the operators that MNN was found to compute as torch does"
     places = INDICES if name in _OF_PLACES else frozenset[torch.dtype]()
@@ -100,7 +105,8 @@ def _declined(node: Node) -> str | None:
 MNN: Final = Target(
     BACKEND_ID,
     producer="delegraph-mnn",
-    dtypes=_FLOATS | INDICES,
+    dtypes=_FLOATS | INDICES | {torch.int8},
+    unsigned=frozenset(),
     lacks=dict.fromkeys(("Attention", "RotaryEmbedding", "SimplifiedLayerNormalization", "Gelu"), ANY),
     slow_subnormals=False,
     exact_max_pool=True,  # but for NaN: the README says so

@@ -262,7 +262,7 @@ def _resize(
         if tensor is not None and tuple(tensor.getShape()) != shape:
             interpreter.resizeTensor(tensor, shape)
     interpreter.resizeSession(handle.session)
-    handle.inputs = tuple(None if t is None else _Place.of(t, shape) for t, shape in zip(tensors, shapes, strict=True))
+    handle.inputs = tuple(_Place.of(t, s) if _is_read(t) else None for t, s in zip(tensors, shapes, strict=True))
     results = [_tensor(interpreter.getSessionOutput, handle, info.name) for info in blob.outputs]
     for info, tensor, shape in zip(blob.outputs, results, expected, strict=True):
         if tensor is None or (shape is not None and tuple(tensor.getShape()) != shape):
@@ -270,6 +270,14 @@ def _resize(
             raise Internal(f"MNN gives {info.name!r:.80} of a delegate of {BACKEND_ID} the sizes {found}, not {shape}")
     handle.outputs = tuple(_Place.of(tensor, tuple(tensor.getShape())) for tensor in results)
     handle.shapes = shapes
+
+
+def _is_read(tensor: Any) -> bool:
+    """Whether the session reads an input: it has no memory of one that its graph needs nothing of."""
+    try:
+        return tensor is not None and tensor.getHost() is not None
+    except ValueError:  # of a capsule around no address
+        return False
 
 
 def _tensor(get: Callable[[Any, str], Any], handle: Handle, name: str) -> Any:
