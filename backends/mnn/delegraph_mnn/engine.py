@@ -21,11 +21,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from delegraph.errors import NotSupported
+from delegraph.interfaces import leave_at_fork
 
-__all__ = ["ConversionFailed", "converted", "mnn", "version"]
+__all__ = ["LEFT", "ConversionFailed", "converted", "mnn", "version"]
 
 _CONVERT: Final = """
 import sys
@@ -49,13 +50,39 @@ def version() -> str:
     return importlib.metadata.version("MNN")
 
 
+class _Left:
+    """In place of MNN's objects, in a child of the process that made them."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NotSupported(
+            "this process was forked from one in which delegates of MNN had been loaded, and MNN's threads stayed"
+            " there: fork before the first one is loaded, or start processes by spawn"
+        )
+
+
+LEFT: Final[Any] = _Left()
+
+
+class _Entry:
+    """MNN's extension module, one for the process."""
+
+    module: Any = None
+
+    def leave(self) -> object:
+        left, self.module = self.module, LEFT
+        return left
+
+
+_ENTRY: Final = _Entry()
+
+
 def mnn() -> Any:
-    """MNN's extension module."""
-    with _lock:
-        if "_mnncengine" not in sys.modules:
-            with _output_aside():
-                importlib.import_module("_mnncengine")
-    return sys.modules["_mnncengine"]
+    """MNN's extension module. In a child of a process that has it, everything asked of it raises `NotSupported`."""
+    if _ENTRY.module is None:
+        with _lock, _output_aside():
+            _ENTRY.module = importlib.import_module("_mnncengine")
+        leave_at_fork(_ENTRY.leave)
+    return _ENTRY.module
 
 
 @contextmanager
@@ -77,15 +104,12 @@ def _output_aside() -> Iterator[None]:
 def converted(model: Path, result: Path) -> None:
     """Write MNN's graph of the ONNX file `model` into the file `result`.
 
-    Raises `ConversionFailed`, and `NotSupported` where a process may not start another one.
+    Raises `ConversionFailed`, and `OSError` where a process may not start another one.
     """
     tools = importlib.util.find_spec("_tools")
     assert tools is not None and tools.origin is not None
     arguments = [str(Path(tools.origin).parent), str(model), str(result)]
-    try:
-        done = subprocess.run([sys.executable, "-I", "-c", _CONVERT, *arguments], capture_output=True, check=False)
-    except OSError as error:
-        raise NotSupported(f"MNN's converter needs a process of its own, and none can be started: {error}") from error
+    done = subprocess.run([sys.executable, "-I", "-c", _CONVERT, *arguments], capture_output=True, check=False)
     if done.returncode or not result.is_file():
         output = (done.stdout + done.stderr).decode(errors="replace").splitlines()
         told = "; ".join(line for line in output if _TELLING.search(line))

@@ -1,7 +1,7 @@
 """A partition's edge program -> the blob that `delegraph_mnn.runtime` executes: an ONNX graph that MNN has converted.
 
-The graph is converted here once, so that one which MNN refuses is left to others. The file gets the ONNX graph: its form
-is checked at load, and MNN's own would not be.
+The graph is converted here once, so that one which MNN refuses is left to others. The file gets the ONNX graph: its
+form is checked at load, and that of MNN's own could not be.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 
 from delegraph.aot import ResolvedSignature
 from delegraph.aot.authoring import as_array
-from delegraph.errors import PreprocessError
+from delegraph.errors import DelegateInvalidCompatibility, PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph_cpu.aot.compiled.beside import lay_beside, taken_out
 from delegraph_cpu.aot.compiled.packing import Compiled, laid_beside, packed
@@ -81,7 +81,7 @@ def _compiled(program: ExportedProgram) -> Compiled:
     with tempfile.TemporaryDirectory(prefix="delegraph-mnn-") as folder:
         try:
             convert_into(Path(folder), blob.graph, arrays)
-        except ConversionFailed as error:
+        except (ConversionFailed, DelegateInvalidCompatibility) as error:
             raise PreprocessError(f"MNN {version()} refuses the converted graph: {error}") from error
     return Compiled(blob, weights, external, [], dict(converted.debug_handles))
 

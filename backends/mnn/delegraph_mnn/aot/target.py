@@ -23,12 +23,11 @@ __all__ = ["MNN", "TABLE"]
 
 _FLOATS: Final = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
-_TAKEN: Final = frozenset(
-    """
-    abs acos acosh add addcdiv addcmul addmm asin asinh atan atanh ceil clamp clamp_max clamp_min cos cosh div elu exp
-    exp2 expm1 floor gelu glu hardsigmoid hardswish hardtanh leaky_relu log log10 log1p log2 maximum minimum mul neg pow
-    prelu reciprocal relu relu6 rsqrt rsub selu sigmoid silu sin sinh softplus sqrt square sub tan tanh trunc
-    baddbmm bmm linear matmul mm mv scaled_dot_product_attention
+_TAKEN: Final = """
+    abs acos acosh add addcdiv addcmul addmm asin asinh atan atanh ceil clamp clamp_max clamp_min cos cosh div elu erf
+    exp exp2 expm1 floor gelu glu hardsigmoid hardswish hardtanh leaky_relu log log10 log1p log2 maximum minimum mul neg
+    pow prelu reciprocal relu relu6 rsqrt rsub selu sigmoid silu sin sinh softplus sqrt square sub tan tanh trunc
+    baddbmm bmm linear mm mv scaled_dot_product_attention
     convolution conv1d conv2d conv_transpose1d
     avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d _adaptive_avg_pool2d max_pool2d_with_indices
     _native_batch_norm_legit_no_training batch_norm group_norm layer_norm native_batch_norm native_group_norm
@@ -39,8 +38,7 @@ _TAKEN: Final = frozenset(
     split_copy squeeze_copy stack t_copy transpose_copy tril triu unsafe_split unsqueeze_copy view_copy
     upsample_bilinear2d upsample_nearest1d upsample_nearest2d
     embedding
-    """.split()
-)
+"""
 """Operators of floats, by their names without overload."""
 _DEQUANTIZES: Final = frozenset({"dequantize_per_channel", "dequantize_per_tensor"})
 """Of weights, which MNN does when it is loaded."""
@@ -56,10 +54,6 @@ def _convolution(node: Node, *arguments: Any) -> str | None:
     if arguments[6] and arguments[8] > 1:  # transposed, groups
         return "MNN's transposed convolutions are wrong with groups"
     return _of_volume(node)
-
-
-def _of_vectors(node: Node, a: Node, b: Node, *_: object) -> str | None:
-    return "MNN fails at the product of two vectors" if rank_of(a) == rank_of(b) == 1 else None
 
 
 def _rounded_up(node: Node, *arguments: Any) -> str | None:
@@ -79,7 +73,6 @@ def _rounding(node: Node, *_: object) -> str | None:
 
 _CHECKS: Final[Mapping[str, Callable[..., str | None]]] = {
     "convolution": _convolution,
-    "matmul": _of_vectors,
     "avg_pool1d": _rounded_up,
     "avg_pool2d": _rounded_up,
     "max_pool2d_with_indices": _with_places,
@@ -92,7 +85,7 @@ def _declined(node: Node) -> str | None:
     if name in _DEQUANTIZES:
         is_weight = all(source.op in ("placeholder", "get_attr") for source in node.all_input_nodes)
         return None if is_weight else "of values MNN computes no integers"
-    if name not in _TAKEN:
+    if name not in _TAKEN.split():
         return "it is not among the operators that MNN was found to compute as torch does"
     places = INDICES if name in _OF_PLACES else frozenset[torch.dtype]()
     other = {tensor.dtype for tensor in tensors_of(node)} - _FLOATS - places

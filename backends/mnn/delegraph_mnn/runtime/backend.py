@@ -7,8 +7,9 @@ import platform
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ from delegraph_cpu.blob import Blob, bytes_of
 from delegraph_cpu.runtime.onnx_files import onnx_files
 from delegraph_cpu.runtime.stored import with_weights
 from delegraph_mnn.blob import BACKEND_ID, FORMAT, unpack
-from delegraph_mnn.engine import ConversionFailed, mnn, version
+from delegraph_mnn.engine import LEFT, ConversionFailed, mnn, version
 from delegraph_mnn.options import MnnOptions
 from delegraph_mnn.runtime.conversion import MODEL, convert_into
 
@@ -46,25 +47,22 @@ if TYPE_CHECKING:
 __all__ = ["MnnBackend"]
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Opened:
     """MNN's graph (an `Interpreter`), which loads of the same memory share."""
 
     interpreter: Any
     blob: Blob
 
+    def __post_init__(self) -> None:
+        leave_at_fork(self._leave)
+
+    def _leave(self) -> object:
+        left, self.interpreter = self.interpreter, LEFT
+        return left
+
 
 _IN_USE: Final = SharedEngines[Opened]()
-
-
-class _Left:
-    """In the place of a session, in a child of the process that made it."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise NotSupported(
-            "this process was forked from one in which delegates of MNN had been loaded, and MNN's threads stayed there:"
-            " fork before the first one is loaded, or start processes by spawn"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ class Handle:
 
     def _leave(self) -> object:
         left = self.session, self.inputs, self.outputs
-        self.session, self.shapes, self.inputs, self.outputs = _Left(), (), (), ()
+        self.session, self.inputs, self.outputs = LEFT, (), ()
         return left
 
 
@@ -134,16 +132,11 @@ class MnnBackend(BackendInterface):
         def make() -> Opened:
             blob, weights = with_weights(unpack(processed), context.named_data)
 
-            def save(folder: Path) -> None:
-                _convert(blob, weights, folder)
-
             pieces = [blob.graph, *(bytes_of(array) for array in weights.values())]
-            kept = context.cache.kept(save, driver=f"delegraph-mnn, MNN {version()}", blob=pieces)
-            if kept is not None:
-                return Opened(_interpreter(kept), blob)
-            with tempfile.TemporaryDirectory(prefix="delegraph-mnn-") as folder:
-                save(Path(folder))
-                return Opened(_interpreter(Path(folder)), blob)
+            kept = context.cache.kept(
+                partial(_convert, blob, weights), driver=f"delegraph-mnn, MNN {version()}", blob=pieces
+            )
+            return Opened(_converted_now(blob, weights) if kept is None else _interpreter(kept), blob)
 
         return Handle(_IN_USE.opened(processed, context.named_data, context.cache, make), options)
 
@@ -156,7 +149,9 @@ class MnnBackend(BackendInterface):
         tensor, which MNN does not look at."""
         blob = handle.opened.blob
         inputs, outputs = split_arguments(BACKEND_ID, args, len(blob.inputs), len(blob.outputs))
-        arrays = [np.asarray(argument) if info.dtype else None for info, argument in zip(blob.inputs, inputs, strict=True)]
+        arrays = [
+            np.asarray(argument) if info.dtype else None for info, argument in zip(blob.inputs, inputs, strict=True)
+        ]
         _check_places(blob, arrays)
         sizes = sizes_in_run(BACKEND_ID, (info.shape for info in blob.inputs), arrays)
         expected = [shape_in_run(info.shape, sizes) for info in blob.outputs]
@@ -167,7 +162,7 @@ class MnnBackend(BackendInterface):
         if shapes != handle.shapes or not handle.outputs:
             _resize(handle, shapes, expected)
         for place, array in zip(handle.inputs, arrays, strict=True):
-            if place is not None:
+            if place is not None and array is not None:
                 np.copyto(place.array, array, casting="unsafe")
                 _require(place.tensor.copyFrom(place.host), "read an input")
         _require(handle.opened.interpreter.runSession(handle.session) == _DONE, "run")
@@ -207,6 +202,7 @@ class MnnBackend(BackendInterface):
 
 
 def _convert(blob: Blob, weights: Mapping[str, NDArray[Any]], folder: Path) -> None:
+    """Write MNN's graph into `folder`. Raises `DelegateInvalidCompatibility` for a graph that MNN refuses."""
     try:
         convert_into(folder, blob.graph, weights)
     except ConversionFailed as error:
@@ -215,11 +211,27 @@ def _convert(blob: Blob, weights: Mapping[str, NDArray[Any]], folder: Path) -> N
         ) from error
 
 
-def _interpreter(folder: Path) -> Any:
+def _converted_now(blob: Blob, weights: Mapping[str, NDArray[Any]]) -> Any:
+    """The graph without a cache. Raises `NotSupported` where this process may write no file and start no process."""
     try:
-        return mnn().Interpreter(str(folder / MODEL))
+        with tempfile.TemporaryDirectory(prefix="delegraph-mnn-") as folder:
+            _convert(blob, weights, Path(folder))
+            return _interpreter(Path(folder))
+    except OSError as error:
+        raise NotSupported(
+            f"MNN's converter needs a folder and a process of its own, which there are none for here: {error}; where a"
+            " program is isolated, load it with the cache in which a load without isolated=True kept what it made"
+        ) from error
+
+
+def _interpreter(folder: Path) -> Any:
+    make = mnn().Interpreter  # outside of `try`: where the process was forked, this says so
+    try:
+        return make(str(folder / MODEL))
     except Exception as error:  # MNN's exceptions have no common base
-        raise DelegateInvalidCompatibility(f"MNN {version()} does not read what its converter wrote: {error}") from error
+        raise DelegateInvalidCompatibility(
+            f"MNN {version()} does not read what its converter wrote: {error}"
+        ) from error
 
 
 # ---- running --------------------------------------------------------------------------------------------------------
@@ -251,24 +263,22 @@ def _give_nothing(
         context.resize(out, shape)
 
 
-def _resize(
-    handle: Handle, shapes: tuple[tuple[int, ...], ...], expected: Sequence[tuple[int, ...] | None]
-) -> None:
+def _resize(handle: Handle, shapes: tuple[tuple[int, ...], ...], expected: Sequence[tuple[int, ...] | None]) -> None:
     """Let the session compute on inputs of these sizes. Raises `Internal` where its outputs are not as `expected`."""
     interpreter, blob = handle.opened.interpreter, handle.opened.blob
     handle.outputs = ()
     tensors = [_tensor(interpreter.getSessionInput, handle, info.name) for info in blob.inputs]
-    for tensor, shape in zip(tensors, shapes, strict=True):
-        if tensor is not None and tuple(tensor.getShape()) != shape:
-            interpreter.resizeTensor(tensor, shape)
+    for tensor, asked in zip(tensors, shapes, strict=True):
+        if tensor is not None and tuple(tensor.getShape()) != asked:
+            interpreter.resizeTensor(tensor, asked)
     interpreter.resizeSession(handle.session)
-    handle.inputs = tuple(_Place.of(t, s) if _is_read(t) else None for t, s in zip(tensors, shapes, strict=True))
+    handle.inputs = tuple(_Place.of(t, of) if _is_read(t) else None for t, of in zip(tensors, shapes, strict=True))
     results = [_tensor(interpreter.getSessionOutput, handle, info.name) for info in blob.outputs]
-    for info, tensor, shape in zip(blob.outputs, results, expected, strict=True):
-        if tensor is None or (shape is not None and tuple(tensor.getShape()) != shape):
-            found = None if tensor is None else tuple(tensor.getShape())
-            raise Internal(f"MNN gives {info.name!r:.80} of a delegate of {BACKEND_ID} the sizes {found}, not {shape}")
-    handle.outputs = tuple(_Place.of(tensor, tuple(tensor.getShape())) for tensor in results)
+    own_sizes = [() if tensor is None else tuple(map(int, tensor.getShape())) for tensor in results]
+    for info, tensor, own, shape in zip(blob.outputs, results, own_sizes, expected, strict=True):
+        if tensor is None or shape not in (None, own):
+            raise Internal(f"MNN gives {info.name!r:.80} of a delegate of {BACKEND_ID} the sizes {own}, not {shape}")
+    handle.outputs = tuple(map(_Place.of, results, own_sizes))
     handle.shapes = shapes
 
 

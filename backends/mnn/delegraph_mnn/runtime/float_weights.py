@@ -1,6 +1,6 @@
 """An ONNX graph with weights of 8 bits -> the same graph with their values in float32, which MNN's reader gets right.
 
-    w: int8 ──> DequantizeLinear ──> y          y: float32, a weight
+w: int8 ──> DequantizeLinear ──> y          y: float32, a weight
 """
 
 from __future__ import annotations
@@ -68,8 +68,10 @@ def _dequantized(node: Message, known: Arrays) -> NDArray[Any]:
     if attributes or len(operands) < len(node["input"]) or [str(a.dtype) for a in operands[:2]] != ["int8", "float32"]:
         raise refused("it dequantizes something else than a weight of 8 bits by a scale")
     codes = operands[0]
-    grid = [a.reshape([-1 if dim == axis % max(codes.ndim, 1) else 1 for dim in range(codes.ndim)]) for a in operands[1:]]
-    if any(a.size not in (1, *codes.shape[axis : axis + 1]) for a in grid):
+    grid = [
+        a.reshape([-1 if dim == axis % max(codes.ndim, 1) else 1 for dim in range(codes.ndim)]) for a in operands[1:]
+    ]
+    if any(a.size != 1 and (not -codes.ndim <= axis < codes.ndim or a.size != codes.shape[axis]) for a in grid):
         raise refused(f"a weight of {codes.shape} has scales of {operands[1].shape} along {axis}")
     zero = grid[1].astype(np.float32) if len(grid) > 1 else np.float32(0)
     values: NDArray[Any] = (codes.astype(np.float32) - zero) * grid[0]
