@@ -21,20 +21,23 @@ WORKER: Final = Path(__file__).with_name("worker.py")
 PYTHON: Final = {
     OURS: Path(sys.executable),
     f"{OURS} on openvino": Path(sys.executable),
+    f"{OURS} on mnn": Path(sys.executable),
     "XNNPACK": EXECUTORCH,
-} | dict.fromkeys(("eager", "torch.compile", "onnxruntime", "onnxruntime, dynamo", "OpenVINO"), PEERS)
+} | dict.fromkeys(("eager", "torch.compile", "onnxruntime", "onnxruntime, dynamo", "OpenVINO", "MNN"), PEERS)
 QUANTIZED: Final = ("int8", "int8_dynamic", "int4")
 OFFERS: Final = {
     OURS: ("float32", "bfloat16", *QUANTIZED),
     f"{OURS} on openvino": ("float32", "bfloat16", *QUANTIZED),
+    f"{OURS} on mnn": ("float32",),
     "eager": ("float32", "bfloat16"),
     "torch.compile": ("float32",),
     "onnxruntime": ("float32", *QUANTIZED),
     "onnxruntime, dynamo": ("float32",),
     "OpenVINO": ("float32", "bfloat16", *QUANTIZED),
+    "MNN": ("float32",),
     "XNNPACK": ("float32", *QUANTIZED),
 }
-"""What each has on a CPU. onnxruntime has no bfloat16 kernels there, XNNPACK's partitioner takes none. torch compiles a
+"""What each has on a CPU. onnxruntime has no bfloat16 kernels there, XNNPACK's partitioner takes none. MNN's quantization asks for a file of its own for each model. torch compiles a
 model when it is first called, for a minute and more for each number of threads: in bfloat16 eager stands for it."""
 SLOW: Final = ("torch.compile", "onnxruntime, dynamo", "XNNPACK")
 SMALL: Final = ("mlp", "lstm")
@@ -42,7 +45,7 @@ SMALL: Final = ("mlp", "lstm")
 ALL: Final = "all"
 PACKAGES: Final = {
     EXECUTORCH: ("executorch",),
-    PEERS: ("torch", "onnxruntime", "openvino", "nncf"),
+    PEERS: ("torch", "onnxruntime", "openvino", "nncf", "MNN"),
     Path(sys.executable): ("torch", "onnxruntime", "numpy", "transformers", "torchao"),
 }
 

@@ -238,7 +238,7 @@ def _interpreter(folder: Path) -> Any:
 
 
 _DONE: Final = 0
-"""What a run returns that did not fail (`MNN/ErrorCode.hpp`)."""
+"""The result of a run that did not fail (`MNN/ErrorCode.hpp`)."""
 
 
 def _require(done: bool, what: str) -> None:
