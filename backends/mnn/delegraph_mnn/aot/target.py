@@ -42,8 +42,12 @@ _TAKEN: Final = """
 """Operators of floats, by their names without overload."""
 _DEQUANTIZES: Final = frozenset({"dequantize_per_channel", "dequantize_per_tensor"})
 """Of weights, which MNN does when it is loaded."""
-_OF_PLACES: Final = frozenset({"embedding", "max_pool2d_with_indices"})
-"""Those that read or give places, too."""
+_BESIDE_FLOATS: Final[Mapping[str, frozenset[torch.dtype]]] = {
+    "embedding": INDICES,
+    "max_pool2d_with_indices": INDICES,
+    "scaled_dot_product_attention": frozenset({torch.bool}),
+}
+"""The dtypes of places and masks that an operator reads or gives, too."""
 
 
 def _of_volume(node: Node, *_: object) -> str | None:
@@ -87,8 +91,8 @@ def _declined(node: Node) -> str | None:
         return None if is_weight else "of values MNN computes no integers"
     if name not in _TAKEN.split():
         return "it is not among the operators that MNN was found to compute as torch does"
-    places = INDICES if name in _OF_PLACES else frozenset[torch.dtype]()
-    other = {tensor.dtype for tensor in tensors_of(node)} - _FLOATS - places
+    admitted = _FLOATS | _BESIDE_FLOATS.get(name, frozenset())
+    other = {tensor.dtype for tensor in tensors_of(node)} - admitted
     if other:
         return f"MNN computes floats here, not {', '.join(sorted(map(str, other)))}"
     check = _CHECKS.get(name)
@@ -98,7 +102,7 @@ def _declined(node: Node) -> str | None:
 MNN: Final = Target(
     BACKEND_ID,
     producer="delegraph-mnn",
-    dtypes=_FLOATS | INDICES | {torch.int8},
+    dtypes=_FLOATS | INDICES | {torch.int8, torch.bool},
     unsigned=frozenset(),
     lacks=dict.fromkeys(("Attention", "RotaryEmbedding", "SimplifiedLayerNormalization", "Gelu"), ANY),
     slow_subnormals=False,
