@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -185,6 +187,21 @@ def test_an_option_has_the_values_that_it_has(options: dict[str, int | str], tol
 def test_an_option_of_lowering_is_in_the_file() -> None:
     lowered = delegraph.lower(nn.Linear(4, 2), (torch.randn(1, 4),), backends=["mnn{precision=f16, num_threads=1}"])
     torch.testing.assert_close(delegraph.load(bytes(lowered))(torch.ones(1, 4)).shape, torch.Size((1, 2)))
+
+
+def test_it_is_compared_with_others() -> None:
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()).eval(), torch.randn(1, 3, 8, 8)
+    compared = delegraph.compare(model, (x,), backends=["cpu", "mnn{num_threads=1}"], rounds=2, seconds=0.01)
+    assert {candidate.name for candidate in compared.candidates} == {"cpu, float", "mnn{num_threads=1}, float"}
+    assert all(candidate.sqnr is not None and candidate.sqnr > 60 for candidate in compared.candidates), str(compared)
+
+
+def test_the_example_of_the_readme(tmp_path: Path) -> None:
+    text = Path(__file__).parents[1].joinpath("README.md").read_text("utf-8")
+    [snippet] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    path = os.pathsep.join(map(os.path.abspath, sys.path))
+    environment = {**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", snippet], check=True, cwd=tmp_path, env=environment)
 
 
 SCRIPT = """
