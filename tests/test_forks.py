@@ -59,6 +59,7 @@ CASES = {
     "cpu, one thread": (["cpu"], {"cpu": {"num_threads": 1}}, None, "equal"),
     "cpu, a pool": (["cpu"], {"cpu": {"thread_pool": "shared"}}, None, "whose delegates share a thread pool"),
     "openvino": (["openvino"], {"openvino": {"num_threads": 2}}, None, "OpenVINO's threads stayed there"),
+    "mnn": (["mnn"], {"mnn": {"num_threads": 2}}, None, "MNN's threads stayed there"),
 }
 
 

@@ -21,28 +21,32 @@ WORKER: Final = Path(__file__).with_name("worker.py")
 PYTHON: Final = {
     OURS: Path(sys.executable),
     f"{OURS} on openvino": Path(sys.executable),
+    f"{OURS} on mnn": Path(sys.executable),
     "XNNPACK": EXECUTORCH,
-} | dict.fromkeys(("eager", "torch.compile", "onnxruntime", "onnxruntime, dynamo", "OpenVINO"), PEERS)
+} | dict.fromkeys(("eager", "torch.compile", "onnxruntime", "onnxruntime, dynamo", "OpenVINO", "MNN"), PEERS)
 QUANTIZED: Final = ("int8", "int8_dynamic", "int4")
 OFFERS: Final = {
     OURS: ("float32", "bfloat16", *QUANTIZED),
     f"{OURS} on openvino": ("float32", "bfloat16", *QUANTIZED),
+    f"{OURS} on mnn": ("float32",),
     "eager": ("float32", "bfloat16"),
     "torch.compile": ("float32",),
     "onnxruntime": ("float32", *QUANTIZED),
     "onnxruntime, dynamo": ("float32",),
     "OpenVINO": ("float32", "bfloat16", *QUANTIZED),
+    "MNN": ("float32",),
     "XNNPACK": ("float32", *QUANTIZED),
 }
-"""What each has on a CPU. onnxruntime has no bfloat16 kernels there, XNNPACK's partitioner takes none. torch compiles a
-model when it is first called, for a minute and more for each number of threads: in bfloat16 eager stands for it."""
+"""What each has on a CPU. onnxruntime has no bfloat16 kernels there, XNNPACK's partitioner takes none, and MNN's tools
+quantize to a form of their own. torch compiles a model when it is first called, for a minute and more for each number
+of threads: in bfloat16 eager stands for it."""
 SLOW: Final = ("torch.compile", "onnxruntime, dynamo", "XNNPACK")
 SMALL: Final = ("mlp", "lstm")
 """Models for which, if nobody says otherwise, those compete, too, that take minutes to get ready for the others."""
 ALL: Final = "all"
 PACKAGES: Final = {
     EXECUTORCH: ("executorch",),
-    PEERS: ("torch", "onnxruntime", "openvino", "nncf"),
+    PEERS: ("torch", "onnxruntime", "openvino", "nncf", "MNN"),
     Path(sys.executable): ("torch", "onnxruntime", "numpy", "transformers", "torchao"),
 }
 

@@ -27,11 +27,13 @@ import numpy as np
 PEERS = {
     "delegraph": "delegraph_side",
     "delegraph on openvino": "delegraph_side",
+    "delegraph on mnn": "delegraph_side",
     "eager": "torch_side",
     "torch.compile": "torch_side",
     "onnxruntime": "onnxruntime_side",
     "onnxruntime, dynamo": "onnxruntime_side",
     "OpenVINO": "openvino_side",
+    "MNN": "mnn_side",
     "XNNPACK": "executorch_side",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -18,6 +19,7 @@ from torch import nn
 
 import delegraph
 from delegraph import ExecutorchBackendConfig, LoweringConfig
+from delegraph.cli import main
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import BackendInitContext, BlobTensor
 from delegraph_providers.blob import Blob, pack
@@ -148,6 +150,19 @@ def test_a_stranger_s_delegate_runs_isolated(tmp_path: Path) -> None:
     delegraph.lower(model, args, backends=["qnn"]).save(tmp_path / "m.pte")
     with delegraph.load(tmp_path / "m.pte", isolated=True) as run:
         assert_near(run(*args), model(*args))
+
+
+def test_providers_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The emulator's times say nothing of the processor; what it computes and leaves does."""
+    (tmp_path / "model.py").write_text(
+        "import torch\n\ndef make():\n    return torch.nn.Linear(16, 4).eval(), (torch.randn(2, 16),)\n"
+    )
+    backends = [word for name in ("cpu", "qnn{soc_model=60, htp_arch=73}") for word in ("--backends", name)]
+    words = ["compare", f"{tmp_path / 'model.py'}:make", *backends, "--rounds", "2", "--seconds", "0.01", "--json"]
+    assert main(words) == 0
+    rows = {row["backends"]: row for row in json.loads(capsys.readouterr().out)["candidates"]}
+    assert rows.keys() == {"cpu", "qnn{soc_model=60, htp_arch=73}"}
+    assert all(row["sqnr"] > 40 and row["left_nodes"] == 0 for row in rows.values()), rows
 
 
 def test_the_example_of_the_readme(tmp_path: Path) -> None:

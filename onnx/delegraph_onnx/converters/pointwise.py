@@ -293,7 +293,15 @@ def clamp_tensor(g: GraphBuilder, node: Node, self: Node, low: Node | None, high
 
 @convert_with("gelu", keep=True)
 def gelu(g: GraphBuilder, node: Node, self: Node, approximate: str) -> ir.Value:
-    return g.op("Gelu", g.value(self), approximate=None if approximate == "none" else approximate)
+    x, dtype = g.value(self), dtype_of(node)
+    if g.target.has("Gelu", dtype):
+        return g.op("Gelu", x, approximate=None if approximate == "none" else approximate)
+    if approximate == "none":
+        curve = g.op("Erf", g.op("Mul", x, g.tensor(math.sqrt(0.5), dtype)))
+    else:
+        cube = g.op("Mul", g.op("Mul", x, x), g.op("Mul", x, g.tensor(0.044715, dtype)))
+        curve = g.op("Tanh", g.op("Mul", g.op("Add", x, cube), g.tensor(math.sqrt(2 / math.pi), dtype)))
+    return g.op("Mul", g.op("Mul", x, g.tensor(0.5, dtype)), g.op("Add", curve, g.tensor(1.0, dtype)))
 
 
 @convert_with("hardsigmoid", keep=True)
