@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _EPILOG = """\
-FILE.json is what `delegraph run --trace --json` prints (time), `delegraph quantize --json` or `delegraph debug --json`
+FILE.json is what `delegraph profile --json` prints (time), `delegraph quantize --json` or `delegraph debug --json`
 (error), node data of Model Explorer, or {"blocks.0.conv": 0.2}: seconds, bytes or shares of the result by module, by
 line or by node. Of two programs one FILE is for both; an overlay that is named twice is for the first and the second.
 """

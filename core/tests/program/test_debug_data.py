@@ -20,6 +20,7 @@ METHODS = {
         delegates=({"conv": (1,), 7: (1,)}, {}),
         constants={3: ("stem.conv.weight",)},
         weights={"stem.conv.weight": SourceWeight("float32", (2, 3))},
+        left={4: "cpu: no float16", 2: "npu: too large", 5: "cpu: no float16"},
     ),
     "empty": DebugData(),
 }
@@ -39,6 +40,10 @@ def _with(**fields: object) -> bytes:
     return zlib.compress(json.dumps({"version": 1, "methods": {"m": {**empty, **fields}}}).encode())
 
 
+def test_a_file_from_before_reasons_were_kept_is_read() -> None:
+    assert read_debug_data(_with()) == {"m": DebugData()}
+
+
 @pytest.mark.parametrize(
     ("data", "why"),
     [
@@ -53,6 +58,7 @@ def _with(**fields: object) -> bytes:
         (_with(instructions=[[0]]), "not enough values to unpack"),
         (_with(delegates=[[[None, [1]]]]), "expected an integer, not None"),
         (_with(weights=[["w", ["float32", "2"]]]), "expected a list, not '2'"),
+        (_with(left=[[1, [2]]]), "expected text, not 1"),
     ],
 )
 def test_what_is_damaged_is_refused(data: bytes, why: str) -> None:

@@ -1,8 +1,10 @@
 """What tools measured, from their JSON -> an overlay: a number for each node of a graph, by which it is coloured.
 
-    {"nodes": [{"instruction": 0, "debug_id": "conv_1", "median": 0.002, …}]}    delegraph run --trace --json
+    {"nodes": [{"instruction": 0, "debug_id": "conv_1", "p50": 0.002, …}]}       delegraph profile --json; `run --trace
+                                                                                --json` has it under "profile"
     {"methods": {"forward": {"layers": [{"module": "stem", "sqnr": 31.0, …}]}}}  delegraph quantize --json
     {"faults": [{"calls": [{"location": "net.py:12, in forward"}], …}]}          delegraph debug --json
+    {"layers": [{"method": "forward", "handle": 3, "error": 0.1, …}]}            delegraph debug --against --json
     {"results": {"3/conv_1": {"value": 0.2}}}                                    node data of Model Explorer
     {"blocks.0.conv": 0.2, "net.py:12": 0.1, "3/conv_1": 0.2}                    anything else, by what it is about
 
@@ -125,7 +127,15 @@ class _Call:
     operator: str
 
 
-_Key: TypeAlias = "str | _Step | _Call"
+@dataclass(frozen=True, slots=True)
+class _Handle:
+    """A debug handle: a fused node has several."""
+
+    method: str
+    handle: int
+
+
+_Key: TypeAlias = "str | _Step | _Call | _Handle"
 
 
 def _told(content: Any) -> Iterator[tuple[_Key, float]]:
@@ -144,7 +154,7 @@ def _told(content: Any) -> Iterator[tuple[_Key, float]]:
 def _times(rows: Any) -> Iterator[tuple[_Key, float]]:
     for row in rows:
         if row["instruction"] is not None:
-            yield _Step(row["instruction"], row["delegate"], row["debug_id"]), _number(row["median"])
+            yield _Step(row["instruction"], row["delegate"], row["debug_id"]), _number(row["p50"])
 
 
 def _quantized(methods: Any) -> Iterator[tuple[_Key, float]]:
@@ -167,8 +177,16 @@ def _results(results: Any) -> Iterator[tuple[_Key, float]]:
         yield key, _number(result["value"])
 
 
+def _gaps(layers: Any) -> Iterator[tuple[_Key, float]]:
+    """How far each layer is from torch; one that is NaN is as far off as the largest value."""
+    for layer in layers:
+        yield _Handle(layer["method"], layer["handle"]), 1.0 if layer["error"] is None else _number(layer["error"])
+
+
 _FORMS: Final[Mapping[str, Callable[[Any], Iterator[tuple[_Key, float]]]]] = {
+    "profile": lambda profile: _times(profile["nodes"]),
     "nodes": _times,
+    "layers": _gaps,
     "methods": _quantized,
     "faults": _faults,
     "results": _results,
@@ -201,7 +219,7 @@ class _Index:
             of_line = self.places(key.line)
             same = [place for place in of_line if (row := self.rows[place]) and key.operator in row.origin.operators]
             return same or of_line
-        if key in self.by_key or isinstance(key, _Step):
+        if key in self.by_key or isinstance(key, _Step | _Handle):
             return self.by_key.get(key, [])
         folders = key.partition(", in ")[0].replace("\\", "/").split("/")
         shorter = ("/".join(folders[start:]) for start in range(len(folders)))
@@ -224,6 +242,7 @@ class _Index:
         if node.row is not None:
             yield _Step(node.row.instruction, node.row.delegate, node.row.debug_id)
             yield _Step(node.row.instruction, node.row.delegate, None)
+            yield from (_Handle(method, handle) for handle in node.row.handles)
 
     @staticmethod
     def _modules(_method: str, node: ViewNode) -> Iterator[_Key]:
