@@ -101,6 +101,17 @@ def test_a_lossy_layer(tmp_path: Path) -> None:
     assert largest(str(path), "error", quantized.report.to_json()) == ("blocks.2.wide", HERE)
 
 
+def test_a_layer_that_is_wrong_in_the_file(tmp_path: Path) -> None:
+    model, other = Net(), Net()
+    other.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        other.blocks[2].wide.bias.add_(1)  # type: ignore[union-attr, operator]
+    path = tmp_path / "m.pte"
+    delegraph.lower(other.eval(), (X,), backends=["cpu"]).save(path)
+    gap = delegraph.numeric_gap(path, model.eval(), (X,))
+    assert largest(str(path), "error", gap.to_json())[0] in ("blocks.2.wide", "blocks.2")
+
+
 def test_a_file_says_why_a_node_was_left(tmp_path: Path) -> None:
     """As the report does; a node of a delegate, or one that nobody was asked about, has no reason."""
     lowered = delegraph.lower(Net().eval(), (X,), backends=["cpu"])

@@ -15,7 +15,8 @@ from delegraph.errors import InvalidArgument
 def node(place: str, module: str, line: str, delegate: int | None = None, debug_id: str | None = None) -> ViewNode:
     instruction = int(place.partition("/")[0])
     origin = Origin(modules=(module, f"{module}.bn"), lines=(f"{line}, in forward",))
-    row = NodeRow("forward", instruction, delegate, place, "op", (), origin, debug_id=debug_id)
+    handles = {"0": (1,), "1/a": (2, 3), "1/b": (4,)}[place]
+    row = NodeRow("forward", instruction, delegate, place, "op", handles, origin, debug_id=debug_id)
     return ViewNode(place, "op", "op", module, lines=origin.lines, row=row)
 
 
@@ -35,12 +36,13 @@ def values(name: str, content: Any) -> dict[str, float]:
 
 
 def step(instruction: int | None, delegate: int | None, debug_id: str | None, seconds: float) -> dict[str, Any]:
-    return {"instruction": instruction, "delegate": delegate, "debug_id": debug_id, "median": seconds}
+    return {"instruction": instruction, "delegate": delegate, "debug_id": debug_id, "p50": seconds}
 
 
 def test_times_of_a_traced_run() -> None:
     rows = [step(0, None, None, 0.5), step(1, 0, "B", 0.25), step(None, None, None, 9.0)]
     assert values("time", {"nodes": rows}) == {"0": 0.5, "1/b": 0.25}
+    assert values("time", {"profile": {"nodes": rows}}) == {"0": 0.5, "1/b": 0.25}
 
 
 def test_the_time_of_a_whole_delegate_is_shared_by_its_nodes() -> None:
@@ -50,6 +52,12 @@ def test_the_time_of_a_whole_delegate_is_shared_by_its_nodes() -> None:
 def test_errors_of_layers_are_shares_of_their_results() -> None:
     layers = [{"module": "body.bn", "sqnr": 20.0}, {"module": "stem", "sqnr": None}, {"module": "", "sqnr": 1.0}]
     assert values("error", {"methods": {"forward": {"layers": layers}}}) == pytest.approx({"1/a": 0.1, "1/b": 0.1})
+
+
+def test_how_far_each_layer_is_from_torch() -> None:
+    """NaN is as far off as the largest value; a fused node has the worst of its calls."""
+    layers = [{"method": "forward", "handle": h, "error": error} for h, error in ((2, 0.1), (3, 0.2), (4, None))]
+    assert values("error", {"layers": layers}) == {"1/a": 0.2, "1/b": 1.0}
 
 
 def test_a_fault_is_found_by_its_line_whatever_folder_it_lay_in() -> None:

@@ -87,7 +87,7 @@ def make_overlay(name: str, content: Any, graphs: Sequence[GraphView]) -> Overla
         told = list(_told(content))
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise InvalidArgument(
-            f"these are no numbers for the overlay {name!r}: {error!r:.200}; give what `delegraph run --trace --json`"
+            f"these are no numbers for the overlay {name!r}: {error!r:.200}; give what `delegraph profile --json`"
             ' or `delegraph quantize --json` prints, or {"blocks.0.conv": 0.2}'
         ) from error
     index = _Index(graphs)

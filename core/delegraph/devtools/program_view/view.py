@@ -95,7 +95,7 @@ def view(
     Each of `sources` is a `.pte`'s path, its bytes, what `delegraph.lower` or `delegraph.load` gave, or a `Program`.
     `names` are shown for them, else their files' names. `overlays` have numbers, by "time", "bytes" and "error": for
     all sources, or a list with those of each; bytes are known without. `start` is the one that is shown first. The
-    numbers are what `delegraph run --trace --json`, `delegraph quantize --json` and `delegraph debug --json` print,
+    numbers are what `delegraph profile --json`, `delegraph quantize --json` and `delegraph debug --json` print,
     parsed or in a file, or a mapping of modules, lines or nodes to seconds, bytes, or shares of the result. External
     weights are in `data_path`. Nothing of the programs runs.
 
