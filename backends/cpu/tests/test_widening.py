@@ -12,6 +12,7 @@ from backends.cpu.tests.test_profiling import of_delegates
 from torch import nn
 
 import delegraph
+from delegraph.devtools import load_model
 from delegraph.errors import InvalidArgument
 from delegraph.runtime import EventTracer
 from delegraph_cpu.graphs.checks import checked_graph, operator_of_any
@@ -103,6 +104,32 @@ def test_a_constant_comes_just_before_its_first_reader() -> None:
     )
     outputs = [node["output"] for node in checked_graph(ordered, operator_of_any)["graph"]["node"]]
     assert outputs == [["y"], ["d", "", ""], ["s"], ["a"], ["c"], ["t"], ["", "f"]]
+
+
+def test_rows_of_a_table_are_widened_and_the_table_is_not() -> None:
+    """A table of tokens that scores the next one, too: only the product reads all of it."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.norm = nn.Embedding(512, 64), nn.LayerNorm(64)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(self.norm(self.table(tokens)), self.table.weight)
+
+    torch.manual_seed(0)
+    model, tokens = Tied().bfloat16().requires_grad_(False).eval(), torch.tensor([[3, 511, 0]])
+    program = bytes(delegraph.lower(model, (tokens,), backends=["cpu"]))
+    [delegate] = load_model(program).delegates
+    assert delegate.described is not None
+    stored = {
+        weight.name for weight in delegate.described.weights if weight.dtype == "bfloat16" and len(weight.shape) == 2
+    }
+    [gather] = [node for node in delegate.described.nodes if node.operator == "Gather"]
+    assert gather.inputs[0] in stored
+    for widen in ("load", "run"):
+        scores = delegraph.load(program, backend_options={"cpu": {"widen": widen}})(tokens)
+        torch.testing.assert_close(scores, model(tokens), rtol=0.02, atol=0.05)
 
 
 def test_another_word_is_refused(program: bytes) -> None:
