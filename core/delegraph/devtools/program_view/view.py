@@ -152,7 +152,7 @@ def _shown(
 
 
 def _loaded(source: object) -> Any:
-    """What a loaded program can be made of, or is."""
+    """The loaded program itself, or a source that one can be made of."""
     from delegraph.runtime.program import Program as LoadedProgram
 
     if isinstance(source, str | os.PathLike | Program | LoadedProgram | bytes | bytearray | memoryview):
