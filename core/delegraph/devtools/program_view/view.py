@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import webbrowser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +48,8 @@ class ProgramView:
         """Open the page in a browser, if there is one here; returns where it lies. Raises as `save`."""
         path = Path(mkdtemp(prefix="delegraph-view-"), "view.html")
         self.save(path)
-        webbrowser.open(path.as_uri())
+        if sys.platform != "linux" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))):
+            webbrowser.open(path.as_uri())  # without a display it would take one for terminals
         return path
 
     def save_for_explorer(self, folder: str | os.PathLike[str]) -> list[Path]:
