@@ -30,6 +30,7 @@ __all__ = [
     "SETTINGS",
     "TWINE",
     "VENV",
+    "VIEWER",
     "WEBGPU",
     "ZOO",
     "Environment",
@@ -187,6 +188,15 @@ PEERS = Environment("build/peers", lambda: [_built_with(), ["-r", "requirements-
 MKDOCS = Environment("build/mkdocs", lambda: [["-r", "requirements-docs.txt"]])
 
 BROWSER = Environment("build/browser", lambda: [["playwright"]])
+
+# Model Explorer without its adapters for other formats, which are half a gigabyte; and what it imports.
+VIEWER = Environment(
+    "build/viewer",
+    lambda: [
+        ["playwright", "dacite", "flask", "ipython", "portpicker", "requests", "termcolor", "watchdog"],
+        ["--no-deps", "ai-edge-model-explorer>=0.1.34,<0.2"],
+    ],
+)
 
 TWINE = Environment("build/twine", lambda: [["-r", "requirements-release.txt"]])
 

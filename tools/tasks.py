@@ -28,8 +28,10 @@ from tools.environments import (
     PEERS,
     TWINE,
     VENV,
+    VIEWER,
     WEBGPU,
     ZOO,
+    Environment,
     setting,
     with_torch,
 )
@@ -200,20 +202,20 @@ def test_docs() -> None:
 def test_site() -> None:
     """the documentation's site, read in a browser: Playwright's Chromium, or CHROMIUM=path"""
     docs()
-    in_a_browser("site")
+    in_a_browser("site", BROWSER)
 
 
 @task(When.NIGHT)
 def test_view() -> None:
     """the pages of `delegraph view`, in a browser: Playwright's Chromium, or CHROMIUM=path"""
-    in_a_browser("view")
+    in_a_browser("view", VIEWER)
 
 
-def in_a_browser(name: str) -> None:
-    """The tests with the marker `name`, beside a browser."""
+def in_a_browser(name: str, beside: Environment) -> None:
+    """The tests with the marker `name`, which drive a browser."""
     if not setting("CHROMIUM"):
-        run("-m", "playwright", "install", "chromium", beside=BROWSER)
-    run("-m", "pytest", "-q", "-m", name, f"tests/{name}", beside=BROWSER)
+        run("-m", "playwright", "install", "chromium", beside=beside)
+    run("-m", "pytest", "-q", "-m", name, f"tests/{name}", beside=beside)
 
 
 @task(When.NIGHT)

@@ -205,6 +205,18 @@ def test_two_programs_side_by_side_go_together(show: Callable[..., Any]) -> None
     assert "int8.pte" in detail(tab) and "float.pte" in detail(tab) and "blocks.0.conv" in detail(tab)
 
 
+def test_methods_that_one_has_and_the_other_has_not_and_empty_ones(show: Callable[..., Any]) -> None:
+    prefill, empty = GraphView("prefill", NODES[:2], PARTITIONS), GraphView("empty", (), PARTITIONS)
+    both = Shown("a.pte", (GRAPH, prefill, empty), (byte_overlay([GRAPH, prefill]),))
+    tab = show([both, shown("b.pte")])
+    tab.select_option("#method", "prefill")
+    trees = tab.locator("[role=tree]")
+    assert trees.nth(1).inner_text() == "It has no method prefill." and "conv" in trees.first.inner_text()
+    tab.select_option("#method", "empty")
+    tab.select_option("#overlay", "bytes")
+    assert boxes(tab) == ["empty"] and "Nothing here was measured." in tab.locator("#largest").inner_text()
+
+
 def test_dark_and_light(show: Callable[..., Any]) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     tab = show([shown()], dark=True)

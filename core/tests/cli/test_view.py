@@ -17,9 +17,18 @@ from delegraph.devtools import load_model, view
 from delegraph.devtools.program_view import page as pages
 from delegraph.devtools.program_view.graph import GraphView, view_graphs
 from delegraph.errors import InvalidArgument, NotSupported
+from delegraph.interfaces import DelegateDescription, DelegateNode
 from delegraph.program import deserialize_program, write_program
 from delegraph.program.debug_data import DEBUG_DATA_KEY, write_debug_data
-from delegraph.program.schema import DelegateCall, ExecutionPlan, KernelCall, MoveCall, NamedData, Program
+from delegraph.program.schema import (
+    BackendDelegate,
+    DelegateCall,
+    ExecutionPlan,
+    KernelCall,
+    MoveCall,
+    NamedData,
+    Program,
+)
 from delegraph.runtime import Runtime
 
 from .conftest import plan, program, tensor
@@ -70,10 +79,17 @@ def test_a_graph_goes_through_delegates(told_of: str) -> None:
     assert (neg.module, neg.partition, neg.reason, neg.weight_nbytes) == ("tail.0", 2, "", 4)
 
 
+def test_nodes_that_name_no_values_are_linked_in_their_order() -> None:
+    """A device's commands, of which only the weights are known that they read."""
+    described = DelegateDescription((DelegateNode("load", "Load", ("table",)), DelegateNode("neg", "Negate")))
+    with use(Telling(lambda: described)):
+        values, call = [tensor(4, at=0), tensor(4, at=16)], DelegateCall(0, (0, 1))
+        graph = graph_of(plan("f", values, [0], [1], [call], (), [BackendDelegate("Negator", 0, ())]))
+    assert edges(graph) == {"input 0": (), "0/load": ("input 0",), "0/neg": ("0/load",), "output 0": ("0/neg",)}
+
+
 def test_a_delegate_that_tells_nothing_is_one_node_each_time() -> None:
     values = [tensor(4, at=0), tensor(4, at=16), tensor(4, at=32)]
-    from delegraph.program.schema import BackendDelegate
-
     twice = [DelegateCall(0, (0, 1)), DelegateCall(0, (1, 2))]
     graph = graph_of(plan("f", values, [0], [2], twice, (), [BackendDelegate("Negator", 0, ())]))
     assert edges(graph) == {"input 0": (), "0": ("input 0",), "1": ("0",), "output 0": ("1",)}
@@ -121,13 +137,18 @@ def test_the_page_is_written_and_the_largest_named(told_of: str, drawn: None, tm
     assert forward["values"]["time"] == [None, None, None, 0.5, 0.125, 0.125, None, None]
 
 
-def test_without_a_file_the_browser_opens_it(told_of: str, drawn: None, monkeypatch: Any, capsys: Any) -> None:
+@pytest.mark.parametrize("display", ["", ":0"])
+def test_without_a_file_the_browser_opens_it(
+    told_of: str, drawn: None, monkeypatch: pytest.MonkeyPatch, capsys: Any, display: str
+) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     assert main(["view", told_of]) == 0
-    (address,) = opened
-    path = capsys.readouterr().out.split()[1]
-    assert address == Path(path).as_uri() and Path(path).is_file()
+    path = Path(capsys.readouterr().out.split()[1])
+    assert path.is_file() and opened == ([path.as_uri()] if display else [])
 
 
 def test_files_for_model_explorer(told_of: str, tmp_path: Path, capsys: Any) -> None:

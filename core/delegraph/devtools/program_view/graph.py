@@ -165,19 +165,25 @@ class _Builder:
         reads: Sequence[int],
         writes: Sequence[int],
     ) -> Iterator[ViewNode]:
-        """The nodes of a delegate; its inputs and outputs are the call's, in their order."""
+        """The nodes of a delegate; its inputs and outputs are the call's, in their order. A device's commands say no
+        values: these nodes are linked in the order in which they run."""
         assert delegate.described is not None
         told = delegate.described
         made = {t.name: self._sources([index]) for t, index in zip(told.inputs, reads, strict=False)}
+        values = {*made, *(t.name for step in steps.values() for t in step.outputs), *steps}
+        is_linked = any(name in values for step in steps.values() for name in step.inputs)
+        before = self._sources(reads)
         for row in rows:
             step = steps[row.name]
-            sources = dict.fromkeys(source for name in step.inputs for source in made.get(name, ()))
+            sources = tuple(dict.fromkeys(source for name in step.inputs for source in made.get(name, ())))
+            sources = sources if is_linked else before
             results = tuple(map(_described, step.outputs)) if any(t.dtype for t in step.outputs) else row.origin.results
             named = dict(zip((t.name for t in told.outputs), writes, strict=False))
             outside = [named[t.name] for t in step.outputs if t.name in named]
             places = self._results(outside)
             shown = _Places(results=places["results"] or results, memory=places["memory"])
-            node = self._node(f"{place}/{row.name}", row, partition, tuple(sources), shown)
+            node = self._node(f"{place}/{row.name}", row, partition, sources, shown)
+            before = (node.id,)
             made.update(dict.fromkeys([t.name for t in step.outputs] or [step.name], (node.id,)))
             yield node
         last = f"{place}/{rows[-1].name}"

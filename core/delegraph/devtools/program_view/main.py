@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from dacite import from_dict  # a dependency of Model Explorer
 from model_explorer import Adapter, AdapterMetadata, ModelExplorerGraphs, graph_builder
 
 from delegraph.devtools.program_view.explorer import graph_json
@@ -31,4 +30,4 @@ class ProgramAdapter(Adapter):  # type: ignore[misc]  # Model Explorer is not ty
     def convert(self, model_path: str, settings: dict[str, Any]) -> ModelExplorerGraphs:
         """The graphs of the program at `model_path`; raises as `view`."""
         (shown,) = view(os.fspath(model_path)).programs
-        return {"graphs": [from_dict(graph_builder.Graph, graph_json(graph)) for graph in shown.graphs]}
+        return {"graphs": [graph_builder.Graph(**graph_json(graph)) for graph in shown.graphs]}

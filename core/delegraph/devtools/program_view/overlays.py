@@ -1,4 +1,4 @@
-"""What tools measured, from their JSON -> an overlay: a number for each node of a graph, by which it is coloured.
+"""JSON of tools that measured -> an overlay: a number for each node of a graph, by which it is coloured.
 
     {"nodes": [{"instruction": 0, "debug_id": "conv_1", "p50": 0.002, …}]}       delegraph profile --json; `run --trace
                                                                                 --json` has it under "profile"
@@ -139,7 +139,7 @@ _Key: TypeAlias = "str | _Step | _Call | _Handle"
 
 
 def _told(content: Any) -> Iterator[tuple[_Key, float]]:
-    """What is measured, and the number."""
+    """Keys, and the number of each."""
     for field, read in _FORMS.items():
         if isinstance(content.get(field), list | dict):
             yield from read(content[field])
@@ -203,7 +203,7 @@ def _number(value: object) -> float:
 
 
 class _Index:
-    """Finds the nodes that a key is about: the first of the ways below in which there are any."""
+    """Finds the nodes that a key is about: by id, else by module, else by line."""
 
     def __init__(self, graphs: Sequence[GraphView]) -> None:
         self.rows = {(graph.method, node.id): node.row for graph in graphs for node in graph.nodes}

@@ -195,11 +195,13 @@ function setOpen(item, open) {
   for (let own = item; own && own.placed !== null; own = own.parent) own.placed = null;
 }
 
+const isOpen = (item) => Boolean(item.open && item.children?.length);
+
 function place(item) { // sizes, and places of what is inside; what has not changed since stays
   if (item.placed === state.overlay) return;
   item.placed = state.overlay;
   item.texts = texts(item);
-  if (!item.children || !item.open) {
+  if (!isOpen(item)) {
     item.w = Math.max(56, ...item.texts.map(textWidth)) + 18;
     item.h = item.texts[1] ? 38 : 24;
     return;
@@ -291,7 +293,10 @@ function redraw(fitted = false) {
   for (const pane of panes) {
     const graph = graphOf(pane);
     pane.layer.replaceChildren();
-    if (!graph) continue;
+    if (!graph) {
+      pane.tree.replaceChildren(make("p", { textContent: `It has no method ${state.method}.` }));
+      continue;
+    }
     place(graph.root);
     drawItem(pane.layer, graph.root, 0, 0);
     if (fitted) fit(pane, LEGIBLE);
@@ -303,7 +308,7 @@ function redraw(fitted = false) {
 }
 
 function drawItem(layer, item, x, y) {
-  const open = item.children && item.open;
+  const open = isOpen(item);
   const kind = item.children ? `group${open ? " open" : ""}` : item.told.reason ? "left" : "";
   const own = draw("g", { class: `item ${kind}`, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`, "data-key": item.key });
   const box = draw("rect", { class: "box", width: item.w, height: item.h, rx: item.children ? 8 : 4 });
@@ -563,7 +568,7 @@ function drawLargest() {
   }
   const largest = rows.filter((node) => node.values[state.overlay] > 0).sort((a, b) => b.values[state.overlay] - a.values[state.overlay]).slice(0, 10);
   const list = make("ol", {}, ...largest.map((node) => make("li", {}, jump(node, `${number(node.values[state.overlay])} ${node.told.label}`, node.told.module, node.told.lines[0], panes.length > 1 ? root(node).pane.program.name : ""))));
-  at("largest").replaceChildren(make("h2", { textContent: "Largest" }), list);
+  at("largest").replaceChildren(make("h2", { textContent: largest.length ? "Largest" : "Nothing here was measured." }), list);
 }
 
 // ---- search ----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import webbrowser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +48,8 @@ class ProgramView:
         """Open the page in a browser, if there is one here; returns where it lies. Raises as `save`."""
         path = Path(mkdtemp(prefix="delegraph-view-"), "view.html")
         self.save(path)
-        webbrowser.open(path.as_uri())
+        if sys.platform != "linux" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))):
+            webbrowser.open(path.as_uri())  # without a display it would take one for terminals
         return path
 
     def save_for_explorer(self, folder: str | os.PathLike[str]) -> list[Path]:
@@ -152,7 +154,7 @@ def _shown(
 
 
 def _loaded(source: object) -> Any:
-    """What a loaded program can be made of, or is."""
+    """The loaded program itself, or a source that one can be made of."""
     from delegraph.runtime.program import Program as LoadedProgram
 
     if isinstance(source, str | os.PathLike | Program | LoadedProgram | bytes | bytearray | memoryview):
