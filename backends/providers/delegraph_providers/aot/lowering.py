@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import onnx
 import onnx_ir as ir
@@ -153,43 +153,15 @@ class GraphLowering(BackendDetails):
         return Compiled(blob, dict(graph.weights), external, initial, dict(model.debug_handles))
 
 
-class WebGpuLowering(GraphLowering):
-    """For any GPU, through WebGPU."""
-
-    provider = WEBGPU
-
-
-class TensorRtRtxLowering(GraphLowering):
-    """For NVIDIA's RTX GPUs. Not run yet."""
-
-    provider = TENSORRT_RTX
+def _lowering_for(row: Provider) -> type[GraphLowering]:
+    """The class of a row, for its entry point."""
+    return type(f"{row.backend_id}Lowering", (GraphLowering,), {"provider": row, "__doc__": f"For {row.drives}."})
 
 
-class MlxLowering(GraphLowering):
-    """For Apple silicon. Not run yet."""
-
-    provider = MLX
-
-
-class MiGraphXLowering(GraphLowering):
-    """For AMD's GPUs. Not run yet."""
-
-    provider = MIGRAPHX
-
-
-class WindowsMlLowering(GraphLowering):
-    """For GPUs of Windows, through DirectML. Not run yet."""
-
-    provider = WINDOWSML
-
-
-class OpenVinoLowering(GraphLowering):
-    """For Intel's devices. Not run yet; `delegraph-openvino` is."""
-
-    provider = OPENVINO_EP
-
-
-class AnyLowering(GraphLowering):
-    """For a provider that has no row."""
-
-    provider = PROVIDER
+WebGpuLowering: Final = _lowering_for(WEBGPU)
+TensorRtRtxLowering: Final = _lowering_for(TENSORRT_RTX)
+MlxLowering: Final = _lowering_for(MLX)
+MiGraphXLowering: Final = _lowering_for(MIGRAPHX)
+WindowsMlLowering: Final = _lowering_for(WINDOWSML)
+OpenVinoLowering: Final = _lowering_for(OPENVINO_EP)
+AnyLowering: Final = _lowering_for(PROVIDER)

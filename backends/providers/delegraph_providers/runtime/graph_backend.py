@@ -261,43 +261,15 @@ class _DeviceState:
 # ---- the rows --------------------------------------------------------------------------------------------------------
 
 
-class WebGpuBackend(GraphBackend):
-    """Any GPU, through WebGPU."""
-
-    provider = WEBGPU
-
-
-class TensorRtRtxBackend(GraphBackend):
-    """NVIDIA's RTX GPUs. Not run yet."""
-
-    provider = TENSORRT_RTX
+def _backend_for(row: Provider) -> type[GraphBackend]:
+    """The class of a row, for its entry point."""
+    return type(f"{row.backend_id}Backend", (GraphBackend,), {"provider": row, "__doc__": f"Drives {row.drives}."})
 
 
-class MlxBackend(GraphBackend):
-    """Apple silicon. Not run yet."""
-
-    provider = MLX
-
-
-class MiGraphXBackend(GraphBackend):
-    """AMD's GPUs. Not run yet."""
-
-    provider = MIGRAPHX
-
-
-class WindowsMlBackend(GraphBackend):
-    """GPUs of Windows, through DirectML. Not run yet."""
-
-    provider = WINDOWSML
-
-
-class OpenVinoBackend(GraphBackend):
-    """Intel's devices. Not run yet; `delegraph-openvino` is."""
-
-    provider = OPENVINO_EP
-
-
-class AnyBackend(GraphBackend):
-    """The device of a provider that has no row: the option `package` names its plug-in."""
-
-    provider = PROVIDER
+WebGpuBackend: Final = _backend_for(WEBGPU)
+TensorRtRtxBackend: Final = _backend_for(TENSORRT_RTX)
+MlxBackend: Final = _backend_for(MLX)
+MiGraphXBackend: Final = _backend_for(MIGRAPHX)
+WindowsMlBackend: Final = _backend_for(WINDOWSML)
+OpenVinoBackend: Final = _backend_for(OPENVINO_EP)
+AnyBackend: Final = _backend_for(PROVIDER)
