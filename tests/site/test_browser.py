@@ -42,11 +42,18 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def context() -> Iterator[Any]:
-    """A browser without a history, which may use the clipboard."""
-    from playwright.sync_api import sync_playwright
+    """A browser without a history, which may use the clipboard; tests are skipped where there is none."""
+    pytest.importorskip("playwright", reason="Playwright drives the browser: run `make test-site`")
+    from playwright.sync_api import Error, sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM") or None)
+        try:
+            path = os.environ.get("CHROMIUM") or None
+            browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        except Error as error:
+            pytest.skip(
+                f"no browser: name Chromium in CHROMIUM, or run `make test-site` ({str(error).splitlines()[0]})"
+            )
         made = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
         made.set_default_timeout(LIMIT_MS)
         yield made
@@ -73,6 +80,8 @@ def tab(context: Any, address: str) -> Iterator[Any]:
         ("BackendInterface", "reference/delegraph.interfaces.html"),
         ("memory planner", "memory.html"),
         ("MissingKernel", "reference/errors.html"),
+        ("logging", "logging.html"),
+        ("viewer", "viewing.html"),
     ],
 )
 def test_search_finds(tab: Any, address: str, words: str, page: str) -> None:
@@ -154,6 +163,31 @@ def test_no_page_is_wider_than_the_screen(tab: Any, address: str, width: int) ->
         if tab.evaluate("document.documentElement.scrollWidth") > width:
             wide.append(page)
     assert wide == []
+
+
+CUT = """
+() => [...document.querySelectorAll('article pre > code, article table, article img, article svg')]
+    .filter(own => {
+        const box = own.getBoundingClientRect();
+        return own.scrollWidth > own.clientWidth + 1 && own.clientWidth > 0
+            || box.right > document.querySelector('article').getBoundingClientRect().right + 1;
+    })
+    .map(own => `${own.tagName.toLowerCase()} is ${own.scrollWidth} in ${own.clientWidth} pixels: `
+        + (own.innerText ?? own.src ?? '').trim().slice(0, 60))
+"""
+"""What does not show all of itself without being scrolled, or stands out of its column."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_cut_on_a_notebooks_screen(tab: Any, address: str, scheme: str) -> None:
+    """Code, tables and pictures are seen whole at 1280 pixels."""
+    tab.set_viewport_size({"width": 1280, "height": 800})
+    tab.emulate_media(color_scheme=scheme)
+    cut = []
+    for page in PAGES:
+        tab.goto(address + page, wait_until="load")
+        cut += [f"{page}: {element}" for element in tab.evaluate(CUT)]
+    assert cut == []
 
 
 def test_a_narrow_screen_has_a_menu_and_readable_text(tab: Any, address: str) -> None:
