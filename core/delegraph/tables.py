@@ -70,7 +70,7 @@ def print_table(table: Table) -> None:
             name = max(map(len, table.columns))
             shown = RichTable(Column(width=name), Column(overflow="fold"), show_header=False, box=None, pad_edge=False)
             blocks = [[*zip(table.columns, row, strict=True), ("", "")] for row in rows]
-            filled = [(key, cell) for block in blocks for key, cell in block if cell or not key]
+            filled: list[tuple[str, ...]] = [(key, cell) for block in blocks for key, cell in block if cell or not key]
             rows, widths = filled[:-1], [name, console.width - name - 2]
         for column, width in zip(shown.columns, widths, strict=True):
             column.header, column.width = wrapped(str(column.header), width), width

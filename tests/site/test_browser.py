@@ -82,6 +82,8 @@ def tab(context: Any, address: str) -> Iterator[Any]:
         ("MissingKernel", "reference/errors.html"),
         ("logging", "logging.html"),
         ("viewer", "viewing.html"),
+        ("deploying", "deploying.html"),
+        ("serving", "serving.html"),
     ],
 )
 def test_search_finds(tab: Any, address: str, words: str, page: str) -> None:
