@@ -265,3 +265,11 @@ def test_examples_of_options_are_options() -> None:
         assert isinstance(spec, PluginSpec)
         group = "quantizers" if "recipe" in spec.options else "partitioners"
         assert registry.create(group, spec.name, spec.options)
+
+
+@pytest.mark.parametrize("picture", sorted(DOCS.rglob("*.svg")), ids=lambda picture: picture.name)
+def test_drawings_have_both_themes(picture: Path) -> None:
+    """A logo has a ground of its own; all else follows the reader's theme."""
+    text = picture.read_text("utf-8")
+    ElementTree.fromstring(text)
+    assert picture.name == "logo.svg" or re.search(r"prefers-color-scheme: ?dark", text)

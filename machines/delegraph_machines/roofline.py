@@ -41,6 +41,14 @@ class Point:
         return self.operations / self.cycles
 
 
+_DARK: Final = """
+@media (prefers-color-scheme: dark) {
+  [fill="white"] { fill: #16202a } [fill="#222"] { fill: #dde5ec } text:not([fill="#222"]) { filter: brightness(1.6) }
+  [stroke="#ddd"] { stroke: #3a4854 } [stroke="black"] { stroke: #dde5ec }
+}
+"""
+
+
 def roofline(points: Sequence[Point], peak: float, bytes_per_cycle: float, title: str) -> str:
     """An SVG of `points` under a peak of so many operations a cycle and a bandwidth; points without work are left."""
     shown = [point for point in points if point.operations > 0 and point.nbytes > 0 and point.cycles > 0]
@@ -52,6 +60,7 @@ def roofline(points: Sequence[Point], peak: float, bytes_per_cycle: float, title
     groups = list(dict.fromkeys(point.group for point in shown))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif">',
+        f"<style>{_DARK}</style>",
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
         _text(_WIDTH / 2, 28, title, 16, "middle"),
         _text(_WIDTH / 2, _HEIGHT - 16, "operations a byte of outer memory", 12, "middle"),

@@ -82,6 +82,8 @@ def tab(context: Any, address: str) -> Iterator[Any]:
         ("MissingKernel", "reference/errors.html"),
         ("logging", "logging.html"),
         ("viewer", "viewing.html"),
+        ("deploying", "deploying.html"),
+        ("serving", "serving.html"),
     ],
 )
 def test_search_finds(tab: Any, address: str, words: str, page: str) -> None:
@@ -205,6 +207,28 @@ def test_drawings_are_shown(tab: Any, address: str) -> None:
     tab.goto(address + "concepts/index.html")
     sizes = tab.evaluate("[...document.querySelectorAll('article img')].map(i => i.naturalWidth)")
     assert len(sizes) >= 7 and all(sizes)
+
+
+CROSSED = """
+() => [...document.querySelectorAll('path[marker-end]')].flatMap(arrow =>
+    [...document.querySelectorAll('text')].filter(word => {
+        const box = word.getBBox(), length = arrow.getTotalLength();
+        return [...Array(50).keys()].some(part => {
+            const at = arrow.getPointAtLength(length * part / 49);
+            return at.x > box.x && at.x < box.x + box.width && at.y > box.y + 3 && at.y < box.y + box.height - 3;
+        });
+    }).map(word => word.textContent))
+"""
+
+
+@pytest.mark.parametrize(
+    "drawing", sorted((SITE.parents[1] / "docs" / "concepts").glob("*.svg")), ids=lambda own: own.stem
+)
+def test_arrows_cross_no_words(context: Any, drawing: Path) -> None:
+    tab = context.new_page()
+    tab.goto(drawing.as_uri())
+    assert tab.evaluate(CROSSED) == []
+    tab.close()
 
 
 def test_it_is_read_in_the_dark(tab: Any, address: str) -> None:

@@ -34,13 +34,14 @@ def show_memory(program: Program, as_json: bool, output: str | None) -> None:
 def _maps(program: Program) -> list[MemoryMap]:
     from delegraph.program.alternatives import methods_of
     from delegraph.program.contract import MethodContract, contracts_of
+    from delegraph.program.debug_data import debug_data_of
     from delegraph.program.memory.memory_maps import memory_map
     from delegraph.runtime.calls.arguments import Arguments
 
-    contracts = contracts_of(program)
+    contracts, debug_data = contracts_of(program), debug_data_of(program)
     maps = []
     for plan in methods_of(program):
         parameters = contracts.get(plan.name, MethodContract()).parameters
         inputs = Arguments(plan.container_meta_type.encoded_inp_str, len(plan.inputs), parameters).names
-        maps.append(memory_map(plan, inputs))
+        maps.append(memory_map(plan, inputs, debug_data.get(plan.name)))
     return maps

@@ -23,7 +23,7 @@ from delegraph.plugins.inventory import Entry, OfferState, inventory
 from delegraph.plugins.source import Written, written
 from delegraph.plugins.versions import api_text, mismatch
 from delegraph.program.alternatives import alternatives_of
-from delegraph.tables import Table, print_table
+from delegraph.tables import Table, print_table, print_text
 
 if TYPE_CHECKING:
     from delegraph.cli.plugin_trial import TrialResult
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
             Table("", answer.columns, [tuple(str(row[name]) for name in answer.columns) for row in answer.rows])
         )
     for detail in answer.details if answer.rows else [answer.nothing]:
-        print(detail)
+        print_text(detail)
     return answer.code
 
 

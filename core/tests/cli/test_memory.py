@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from delegraph.program import write_program
+from delegraph.program.debug_data import DebugData, SourceNode
 from delegraph.program.memory.memory_drawing import draw_memory
 from delegraph.program.memory.memory_maps import memory_map
 from delegraph.program.schema import DelegateCall, ExtraTensorInfo, KernelCall, Program
@@ -44,6 +45,20 @@ def test_the_table_and_the_drawing(pte: str, told: Told, tmp_path: Path) -> None
     assert "value 3: aten::add.out, bytes 64 to 80, steps 0 to 1" in titles
     boxes = {box.find(f"{SVG}title").text: box for box in root.iter(f"{SVG}rect")}  # type: ignore[union-attr]
     assert boxes["value 3: aten::add.out, bytes 64 to 80, steps 0 to 1"].get("class") == "peak"
+
+
+def test_boxes_are_called_by_modules_and_lines_and_scales_have_steps_and_bytes() -> None:
+    values = [tensor(4, at=0), tensor(4, at=64), tensor(4, at=128)]
+    calls = [KernelCall(0, (0, 1, 1)), KernelCall(0, (1, 2, 2))]
+    node = SourceNode(("aten::add",), "blocks.0.conv", "net.py:12, in forward")
+    data = DebugData({7: node}, {0: (7,)})
+    told = memory_map(plan("forward", values, [0], [2], calls, ["aten::add.out"]), (), data)
+    assert [placed.source for placed in told.tensors] == ["", "blocks.0.conv (net.py:12, in forward)", ""]
+    root = ElementTree.fromstring(draw_memory([told]))
+    titles = [title.text for title in root.iter(f"{SVG}title")]
+    assert "blocks.0.conv: aten::add.out, blocks.0.conv (net.py:12, in forward), bytes 64 to 80, steps 0 to 1" in titles
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert {"bytes", "0", "50", "256", "start", "1", "end", "step: the instruction that runs"} <= set(texts)
 
 
 def test_what_goes_with_what(pte: str, refused: Refused) -> None:

@@ -23,7 +23,7 @@ from delegraph.aot.module_stack import module_path
 from delegraph.errors import DelegraphError
 from delegraph.interfaces.lowering import Partitioner
 from delegraph.plugins.registry import PluginRegistry
-from delegraph.tables import Table, print_table
+from delegraph.tables import Table, print_table, print_text
 
 __all__ = [
     "Asked",
@@ -144,11 +144,11 @@ class LoweringReport:
     def print(self) -> None:
         """Print to the terminal: with rich where it is installed, else as plain text."""
         for title, tables in self._sections():
-            print(title)
+            print_text(title)
             for table in tables:
                 print_table(table)
         for remark in self._remarks():
-            print(remark)
+            print_text(remark)
 
     def _sections(self) -> Iterable[tuple[str, list[Table]]]:
         for name, method in self.methods.items():

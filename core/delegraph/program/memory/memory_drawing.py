@@ -1,4 +1,7 @@
-"""MemoryMaps -> an SVG: steps from left to right, offsets from bottom to top, a box for each tensor."""
+"""MemoryMaps -> an SVG: steps from left to right, offsets from bottom to top, both with scales, a box for each tensor.
+
+A box is called by the name of its tensor, else by the module of the model that it comes from.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ HEIGHT: Final = 320
 
 LEFT: Final = 90
 TOP: Final = 46
-LETTER: Final = 7
+LETTER: Final = 6
 """About the width of a letter of the labels, in pixels: a label that does not fit its box is left to the tooltip."""
 
 _STYLE: Final = """
@@ -26,7 +29,7 @@ _STYLE: Final = """
 .memory-plan text { fill: currentColor } .memory-plan .axis { stroke: currentColor; fill: none }
 .memory-plan .bound { stroke: #c33; stroke-dasharray: 6 3 }
 .memory-plan rect { fill: #9ec5e8; stroke: #fff; stroke-width: .5 } .memory-plan rect.peak { fill: #f2b26b }
-.memory-plan .in { fill: #222; font-size: 10px }
+.memory-plan .tick { font-size: 11px } .memory-plan .in { fill: #222; font-size: 10px }
 @media (prefers-color-scheme: dark) {
   .memory-plan { background: #16181c; color: #ddd } .memory-plan .in { fill: #eee }
   .memory-plan rect { fill: #3f6d96; stroke: #16181c } .memory-plan rect.peak { fill: #a96a22 }
@@ -44,7 +47,7 @@ def draw_memory(maps: Sequence[MemoryMap]) -> str:
             if memory.planned_nbytes:
                 height = max(24, HEIGHT * memory.planned_nbytes // largest)
                 parts += _memory(method_map, memory, top + TOP, height)
-                top += TOP + height + 24
+                top += TOP + height + 38
     return drawing("memory-plan", _STYLE, LEFT + WIDTH + 20, top + 10, parts)
 
 
@@ -58,21 +61,47 @@ def _memory(method_map: MemoryMap, memory: MemoryUsage, top: int, height: int) -
     bound = top + height - height * memory.lower_bound / memory.planned_nbytes
     yield f'<path class="axis" d="M{LEFT} {top}V{top + height}H{LEFT + WIDTH}"/>'
     yield f'<path class="axis bound" d="M{LEFT} {bound:.1f}H{LEFT + WIDTH}"/>'
-    yield f'<text x="{LEFT - 6}" y="{top + 10}" text-anchor="end">{memory.planned_nbytes:,}</text>'
-    yield f'<text x="{LEFT - 6}" y="{top + height}" text-anchor="end">0</text>'
-    yield f'<text x="{LEFT}" y="{top + height + 16}">before</text>'
-    instructions = f"{method_map.instructions} instructions"
-    yield f'<text x="{LEFT + WIDTH}" y="{top + height + 16}" text-anchor="end">{instructions}</text>'
+    yield from _scales(method_map.instructions, memory.planned_nbytes, top, height)
+
+
+def _scales(instructions: int, nbytes: int, top: int, height: int) -> Iterator[str]:
+    """Ticks with the bytes to the left, and with the steps below."""
+    for byte in [*range(0, nbytes, _tick(nbytes, height // 40)), nbytes]:
+        y = top + height - height * byte / nbytes
+        if byte == nbytes or y > top + 14:
+            yield f'<path class="axis" d="M{LEFT - 4} {y:.1f}H{LEFT}"/>'
+            yield f'<text class="tick" x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{byte:,}</text>'
+    step = WIDTH / (instructions + 2)
+    labels = {-1: "start", instructions: "end"}
+    labels |= {number: f"{number}" for number in range(0, instructions, _tick(instructions, WIDTH // 50))}
+    for number, label in labels.items():
+        x = LEFT + (number + 1.5) * step
+        if number in (-1, instructions) or LEFT + 50 < x < LEFT + WIDTH - 40:
+            yield f'<path class="axis" d="M{x:.1f} {top + height}v4"/>'
+            yield f'<text class="tick" x="{x:.1f}" y="{top + height + 16}" text-anchor="middle">{label}</text>'
+    yield f'<text x="{LEFT + WIDTH}" y="{top + height + 30}" text-anchor="end">step: the instruction that runs</text>'
+    yield f'<text x="{LEFT - 7}" y="{top - 14}" text-anchor="end">bytes</text>'
+
+
+def _tick(most: int, ticks: int) -> int:
+    """The distance of at most `ticks` ticks up to `most`: 1, 2 or 5 of a power of ten."""
+    power = 1
+    while True:
+        for distance in (power, 2 * power, 5 * power):
+            if distance * max(ticks, 1) >= most:
+                return distance
+        power *= 10
 
 
 def _box(method_map: MemoryMap, memory: MemoryUsage, tensor: PlacedTensor, top: int, height: int) -> Iterator[str]:
     step, byte = WIDTH / (method_map.instructions + 2), height / memory.planned_nbytes
     x, width = LEFT + (tensor.first + 1) * step, (tensor.last - tensor.first + 1) * step
     y, tall = top + height - (tensor.offset + tensor.nbytes) * byte, tensor.nbytes * byte
-    label = tensor.name or f"value {tensor.value}"
+    label = tensor.name or tensor.source.partition(" (")[0] or f"value {tensor.value}"
+    told = ", ".join(part for part in (tensor.op, tensor.source) if part)
     at = f"bytes {tensor.offset:,} to {tensor.offset + tensor.nbytes:,}, steps {tensor.first} to {tensor.last}"
     kind = ' class="peak"' if tensor.at_peak else ""
     yield f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{tall:.1f}"{kind}>'
-    yield f"<title>{svg_text(f'{label}: {tensor.op}, {at}')}</title></rect>"
+    yield f"<title>{svg_text(f'{label}: {told}, {at}')}</title></rect>"
     if tall >= 12 and width >= LETTER * len(label):
         yield f'<text class="in" x="{x + 3:.1f}" y="{y + tall / 2 + 4:.1f}">{svg_text(label)}</text>'

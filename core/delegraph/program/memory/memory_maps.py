@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from delegraph.program.debug_data import DebugData
 from delegraph.program.devices import memory_devices
 from delegraph.program.memory.live_ranges import (
     BEFORE,
@@ -25,9 +26,10 @@ __all__ = ["MemoryMap", "MemoryUsage", "PlacedTensor", "called", "memory_map"]
 @dataclass(frozen=True, slots=True)
 class PlacedTensor:
     """A tensor with memory of its own. `value` is its index in the method, `name` its own name, if the file has one;
-    `op` is the instruction that writes it first; `nbytes` from `offset` on are its own from step `first` to `last`,
-    both included: -1 is before the first instruction, the number of instructions is after the last. `at_peak`: it is
-    alive when the most bytes of its memory are."""
+    `op` is the instruction that writes it first, and `source` the innermost module and the user's line of that, if the
+    file has its debug data: `"stem.conv (net.py:12, in forward)"`; `nbytes` from `offset` on are its own from step
+    `first` to `last`, both included: -1 is before the first instruction, the number of instructions is after the last.
+    `at_peak`: it is alive when the most bytes of its memory are."""
 
     value: int
     name: str
@@ -38,6 +40,7 @@ class PlacedTensor:
     first: int
     last: int
     at_peak: bool
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +74,10 @@ class MemoryMap:
         return memory_html([self])
 
 
-def memory_map(plan: ExecutionPlan, input_names: Sequence[str] = ()) -> MemoryMap:
+def memory_map(plan: ExecutionPlan, input_names: Sequence[str] = (), debug_data: DebugData | None = None) -> MemoryMap:
     """Where the tensors of `plan` lie, read off its instructions (`program/memory/live_ranges.py`). Runs nothing.
 
-    `input_names`, one for each input; without them they are `input 0`, `input 1` …
+    `input_names`, one for each input; without them they are `input 0`, `input 1` … `debug_data` is the method's.
     """
     calls, roots = instructions_in_order(plan), roots_of(plan)
     root = roots.by_value
@@ -84,13 +87,17 @@ def memory_map(plan: ExecutionPlan, input_names: Sequence[str] = ()) -> MemoryMa
     usages = tuple(_usages(plan, spans))
     peaks = {usage.memory_id: usage.peak for usage in usages}
     names = _names(plan, input_names)
-    writers = {**_writers(plan, calls, root), **dict.fromkeys(states, "state")}
+    steps = _writers(plan, calls, root)
+    writers = {index: "input" if step < 0 else called(plan, calls[step]) for index, step in steps.items()}
+    writers |= dict.fromkeys(states, "state")
+    sources = _sources(steps, debug_data) if debug_data is not None else {}
     tensors = []
     for index, (first, last) in spans.items():
         memory_id, offset, end = _placed(plan, index)
         at_peak = first <= peaks[memory_id] <= last
         name, writer = names.get(index, ""), writers.get(index, "")
-        tensors.append(PlacedTensor(index, name, writer, memory_id, offset, end - offset, first, last, at_peak))
+        place = (memory_id, offset, end - offset, first, last, at_peak)
+        tensors.append(PlacedTensor(index, name, writer, *place, "" if index in states else sources.get(index, "")))
     tensors.sort(key=lambda tensor: (tensor.memory_id, tensor.first, tensor.offset, tensor.value))
     return MemoryMap(plan.name, len(calls), usages, tuple(tensors))
 
@@ -139,14 +146,26 @@ def _names(plan: ExecutionPlan, inputs: Sequence[str]) -> dict[int, str]:
     return names
 
 
-def _writers(plan: ExecutionPlan, calls: Sequence[Instruction], roots: Mapping[int, int]) -> dict[int, str]:
-    """By tensor, the first instruction that uses its memory, which is the one that writes it, in words."""
-    writers = {roots[i]: "input" for i in tensor_indices(plan.inputs, plan.values) if i in roots}
-    for call in calls:
+def _writers(plan: ExecutionPlan, calls: Sequence[Instruction], roots: Mapping[int, int]) -> dict[int, int]:
+    """By tensor, the first instruction that uses its memory, which is the one that writes it; BEFORE for inputs."""
+    writers = {roots[i]: BEFORE for i in tensor_indices(plan.inputs, plan.values) if i in roots}
+    for step, call in enumerate(calls):
         for index in tensor_indices(operands(call), plan.values):
             if index in roots:
-                writers.setdefault(roots[index], called(plan, call))
+                writers.setdefault(roots[index], step)
     return writers
+
+
+def _sources(writers: Mapping[int, int], debug_data: DebugData) -> dict[int, str]:
+    """By tensor, the module and the line of the last node in the instruction that writes it."""
+    sources = {}
+    for index, step in writers.items():
+        for handle in debug_data.instructions.get(step, ()):
+            if node := debug_data.nodes.get(handle):
+                sources[index] = (
+                    f"{node.module} ({node.line})" if node.module and node.line else node.module or node.line
+                )
+    return sources
 
 
 def called(plan: ExecutionPlan, call: Instruction) -> str:

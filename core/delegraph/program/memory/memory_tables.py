@@ -37,7 +37,7 @@ def _tensors(method_map: MemoryMap) -> Table:
     rows = [
         (
             str(tensor.value),
-            tensor.name,
+            tensor.name or tensor.source,
             tensor.op,
             str(tensor.memory_id),
             count(tensor.offset),
