@@ -378,7 +378,7 @@ SLIPS: dict[str, Slip] = {
             bytes(delegraph.lower(torch.nn.Linear(3, 2).eval(), (h.x,), backends=["cpu"])),
             backend_options={"cpu": {"threads": 1}},
         ),
-        ("delegate 0 (CpuBackend): CpuBackend has no option threads; it has cache, num_threads",),
+        ("delegate 0 (CpuBackend): CpuBackend has no option threads; it has cache, intermediate_outputs, num_threads",),
     ),
     "candidates that are none": (
         lambda h: delegraph.compare(h.model, (h.x,), backends=[]),

@@ -353,7 +353,9 @@ def test_options_by_the_name_that_lowering_uses() -> None:
     for name in ("cpu", "CpuBackend"):
         with pytest.raises(InvalidArgument, match="CpuBackend's option num_threads must be 0 to 1024"):
             delegraph.load(program, backend_options={name: {"num_threads": -1}})
-        with pytest.raises(InvalidArgument, match="CpuBackend has no option threads; it has cache, num_threads"):
+        with pytest.raises(
+            InvalidArgument, match="CpuBackend has no option threads; it has cache, intermediate_outputs, num_threads"
+        ):
             delegraph.load(program, backend_options={name: {"threads": 1}})
         with pytest.raises(InvalidArgument, match="no backend 'cup'; its backends are CpuBackend; did you mean 'cpu'"):
             delegraph.load(program, backend_options={"cup": {}})

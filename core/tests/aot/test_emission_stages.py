@@ -72,7 +72,7 @@ def test_blobs_are_read_when_the_program_is_assembled_and_not_before() -> None:
     delegates = [module for name, module in program.graph_module.named_children() if name.startswith("lowered_module")]
     compiled = {LoweredBackendModule(d.original_module, d.backend_id, b"", []): d for d in delegates}
     program = with_blobs(program, {delegate: empty for empty, delegate in compiled.items()})
-    config = ExecutorchBackendConfig(check_kernels=False)
+    config = ExecutorchBackendConfig(check_kernels=False, emit_debug_data=False)  # which has the report
     request = stages.make_request(["forward"], config, {}, registry())
     methods = stages.prepare({"forward": program}, request)
     stages.check_emittable(methods)
