@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+import delegraph
 from delegraph.aot.emission.symbolic_scalars import PRIM_OPERATORS, compose
 from delegraph.runtime.resolution.prim_ops import SCALAR_OPS
 
@@ -61,5 +63,22 @@ def test_the_others() -> None:
     assert run(torch.sym_sum, (1, 2, 3)) == 6
     assert run(torch.sym_ite, (False, 1, 2)) == 2
     assert run(torch.sym_not, (True,)) is False
-    assert run(operator.pow, (3, 0.5)) is None
-    assert run(math.sin, (1.0,)) is None
+
+
+class Powers(nn.Module):
+    """Powers of sizes that are no products: on either side, in a branch, whole ones."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows, columns = x.shape
+        scaled = torch.cond(x.sum() > 0, lambda x: x * columns**-0.25, lambda x: x - 1, (x,))
+        return x * rows**0.5, x + 2.0**columns, scaled, x.new_full((2,), rows**columns)
+
+
+@pytest.mark.parametrize("backends", [[], ["cpu"]])
+def test_powers_of_sizes_are_computed_by_kernels(backends: list[str]) -> None:
+    sizes = {0: torch.export.Dim("rows", min=2, max=5), 1: torch.export.Dim("columns", min=2, max=6)}
+    program = torch.export.export(Powers(), (torch.ones(3, 4),), dynamic_shapes=(sizes,))
+    run = delegraph.load(bytes(delegraph.lower(program, backends=backends)))
+    for shape in ((3, 4), (5, 2)):
+        for actual, expected in zip(run(torch.ones(shape)), Powers()(torch.ones(shape)), strict=True):
+            torch.testing.assert_close(actual, expected)

@@ -15,7 +15,7 @@ from delegraph.aot.delegation.named_data_store import NamedDataStore
 from delegraph.aot.delegation.partition import TAG, tag_constant_data
 from delegraph.aot.emission.planners import greedy
 from delegraph.aot.lower import EdgeProgramManager, lower, to_edge
-from delegraph.errors import LoweringError, MissingKernel, MissingOutVariant, UnsupportedOperator
+from delegraph.errors import LoweringError, MissingKernel, MissingOutVariant
 from delegraph.interfaces import (
     BackendDetails,
     CompileSpec,
@@ -293,15 +293,6 @@ def test_a_missing_kernel_tells_which_libraries_could_not_be_loaded() -> None:
     assert "\n  could not be loaded: 2 distributions offer kernels:fast: acme 1.0" in text
     assert "\n  could not be loaded: cannot load plug-in kernels:gone of gone 1.0" in text
     assert text.index("rival 1.0") < text.index("\n  node: ")
-
-
-def test_symbolic_arithmetic_that_no_runtime_has(lower_model) -> None:
-    class Model(nn.Module):
-        def forward(self, x):
-            return x + x.shape[0] ** 0.5
-
-    with pytest.raises(UnsupportedOperator, match="pow on symbolic numbers has no runtime operator"):
-        lower_model(Model(), (torch.randn(4),), dynamic_shapes=({0: torch.export.Dim("n", max=8)},))
 
 
 def test_a_number_that_changes_from_call_to_call_is_refused() -> None:

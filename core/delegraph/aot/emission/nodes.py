@@ -265,13 +265,7 @@ class GraphEmitter:
         name = PRIM_OPERATORS.get(node.target)
         if name is not None:
             return self.builder.prim(name, operands, node.meta["val"])
-        result = compose(node.target, args, self.builder, operands)
-        if result is None:
-            raise UnsupportedOperator(
-                f"{getattr(node.target, '__name__', node.target)} on symbolic numbers has no runtime operator;"
-                " compute it another way (+, -, *, //, %, min, max, comparisons) or make the dimension static"
-            )
-        return result
+        return compose(node.target, args, self.builder, operands)
 
     # ---- delegates and control flow --------------------------------------------------------------------
 

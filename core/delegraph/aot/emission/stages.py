@@ -44,6 +44,7 @@ from delegraph.aot.passes.kernel_copies import KernelCopies
 from delegraph.aot.passes.number_operands import NumberOperands
 from delegraph.aot.passes.part_elision import PartElision
 from delegraph.aot.passes.reinplacing import Reinplacing
+from delegraph.aot.passes.symbolic_powers import SymbolicPowers
 from delegraph.aot.passes.view_elision import ViewElision
 from delegraph.aot.passes.weights_to_outputs import WeightsToOutputs
 from delegraph.interfaces.graph_pass import ExportedProgramPassBase
@@ -144,7 +145,7 @@ def built_in_passes(request: EmissionRequest, method: str) -> tuple[ExportedProg
     parts = PartElision(planning.alloc_graph_input, planning.alloc_graph_output, _largest_alignment(planning))
     elided = (views, parts) if config.remove_view_copy else ()
     devices = PropagateDevicePass(*config.skipped_copies(method), config.enable_non_cpu_memory_planning)
-    for_kernels = (NumberOperands(), Float32Quantization(), KernelCopies())
+    for_kernels = (SymbolicPowers(), NumberOperands(), Float32Quantization(), KernelCopies())
     return (WeightsToOutputs(), *for_kernels, *folding, devices, Reinplacing(), *elided)
 
 

@@ -48,16 +48,15 @@ class ScalarBuilder(Protocol):
     def constant(self, value: object) -> int: ...
 
 
-def compose(target: object, args: Sequence[object], build: ScalarBuilder, operands: Sequence[int]) -> int | None:
-    """The index of `target`'s result, made of several calls, or None if it is not known.
+def compose(target: object, args: Sequence[object], build: ScalarBuilder, operands: Sequence[int]) -> int:
+    """The index of `target`'s result, made of several calls: of all that the dialects have and `PRIM_OPERATORS` not.
 
     `args` are the node's arguments (a constant exponent decides), `operands` their value indices.
     """
-    recipe = _COMPOSED.get(target)
-    return None if recipe is None else recipe(build, operands, args)
+    return _COMPOSED[target](build, operands, args)
 
 
-_Recipe = Callable[[ScalarBuilder, Sequence[int], Sequence[object]], "int | None"]
+_Recipe = Callable[[ScalarBuilder, Sequence[int], Sequence[object]], int]
 
 
 def _ne(build: ScalarBuilder, operands: Sequence[int], _: Sequence[object]) -> int:
@@ -86,11 +85,11 @@ def _mod(build: ScalarBuilder, operands: Sequence[int], _: Sequence[object]) -> 
     return build.prim("sub", [operands[0], product], 0)
 
 
-def _power(build: ScalarBuilder, operands: Sequence[int], args: Sequence[object]) -> int | None:
-    if not isinstance(args[1], int) or args[1] < 1:
-        return None
-    result = operands[0]
-    for _ in range(args[1] - 1):
+def _power(build: ScalarBuilder, operands: Sequence[int], args: Sequence[object]) -> int:
+    """A product; `passes.symbolic_powers` has replaced the others."""
+    exponent, result = args[1], operands[0]
+    assert isinstance(exponent, int)
+    for _ in range(exponent - 1):
         result = build.prim("mul", [result, operands[0]], 0)
     return result
 
