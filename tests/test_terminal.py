@@ -13,6 +13,8 @@ import pytest
 pty = pytest.importorskip("pty", reason="Windows has no pseudo-terminals")
 pytest.importorskip("rich")
 
+pytestmark = pytest.mark.models
+
 WIDTH = 80
 MODEL = """
 import torch
