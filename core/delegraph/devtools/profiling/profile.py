@@ -88,10 +88,10 @@ class Profile:
     def print(self) -> None:
         """Print to the terminal: with rich where it is installed, else as plain text."""
         from delegraph.devtools.profiling.tables import profile_tables, remarks
-        from delegraph.tables import print_table
+        from delegraph.tables import print_table, print_text
 
         for remark in remarks(self):
-            print(remark)
+            print_text(remark)
         for table in profile_tables(self):
             print_table(table)
 
