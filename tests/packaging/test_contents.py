@@ -57,6 +57,10 @@ def test_pip_leaves_nothing_beside_the_sources(distribution: Distribution, tmp_p
     assert set(copy.rglob("*")) == before
 
 
+MODEL_EXPLORER = "model_explorer"
+"""It imports its adapter, `delegraph.devtools.program_view.main`, which nobody else does."""
+
+
 def check_metadata(metadata: Message, distribution: Distribution) -> None:
     """What an index shows, and that every package that a module imports is required."""
     assert metadata["Name"] == distribution.name
@@ -78,7 +82,7 @@ def check_metadata(metadata: Message, distribution: Distribution) -> None:
     named = {re.split(r"[ ;<>=!~]", line)[0] for line in metadata.get_all("Requires-Dist")}
     required = {normalised(name.partition("[")[0]) for name in named}.union(*(BROUGHT.get(name, ()) for name in named))
     providers = packages_distributions()
-    for package in set(imported(distribution.package)) - {distribution.package.name}:
+    for package in set(imported(distribution.package)) - {distribution.package.name, MODEL_EXPLORER}:
         known = {normalised(name) for name in providers.get(package, [package])}  # ExecuTorch is not installed here
         assert required & known, f"{package} is imported and not required"
 
