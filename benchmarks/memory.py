@@ -30,7 +30,7 @@ PROMPT: Final = 128
 CONTEXT: Final = 256
 RECIPES: Final = {"float32": "float", "int8": "int8_weight_only", "4 bits": "int4_weight_only"}
 IN_EACH_RUN: Final = ", widened in each run"
-"""What a name ends with if its program is loaded with cpu's option `widen="run"`."""
+"""The end of a name whose program is loaded with cpu's option `widen="run"`."""
 BOUNDS: Final = {"float32": 1.6, "bfloat16": 2.3, f"bfloat16{IN_EACH_RUN}": 1.6, "int8": 1.3, "4 bits": 1.3}
 """Of one load, times the file. onnxruntime computes bfloat16 in float32, which takes twice the bytes."""
 LOADS: Final = 20

@@ -31,7 +31,7 @@ RUNTIMES: Final = {
     "OpenVINO": ("OpenVINO",),
     "Delegraph, cpu": ("delegraph",),
 }
-"""What a row is called, and the columns of the page of which the faster one counts."""
+"""The name of a row, and the columns of the page of which the faster one counts."""
 
 _LABEL, _COLUMN, _BAR, _ROW, _TOP = 150, 150, 92, 24, 58
 _STYLE: Final = """<style>

@@ -37,9 +37,9 @@ OFFERS: Final = {
     "MNN": ("float32",),
     "XNNPACK": ("float32", *QUANTIZED),
 }
-"""What each has on a CPU. onnxruntime has no bfloat16 kernels there, XNNPACK's partitioner takes none, and MNN's tools
-quantize to a form of their own. torch compiles a model when it is first called, for a minute and more for each number
-of threads: in bfloat16 eager stands for it."""
+"""The precisions that each has on a CPU. onnxruntime has no bfloat16 kernels there, XNNPACK's partitioner takes none,
+and MNN's tools quantize to a form of their own. torch compiles a model when it is first called, for a minute and more
+for each number of threads: in bfloat16 eager stands for it."""
 SLOW: Final = ("torch.compile", "onnxruntime, dynamo", "XNNPACK")
 SMALL: Final = ("mlp", "lstm")
 """Models for which, if nobody says otherwise, those compete, too, that take minutes to get ready for the others."""

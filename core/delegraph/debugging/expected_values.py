@@ -26,10 +26,20 @@ from delegraph.devtools.program_model.rows import Origin
 from delegraph.errors import InvalidArgument
 from delegraph.program.debug_data import DebugData
 
-__all__ = ["ExpectedValues", "Value", "gap"]
+__all__ = ["Delegate", "ExpectedValues", "Value", "gap"]
 
 Value: TypeAlias = "Sequence[torch.Tensor]"
 """The results of a call, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delegate:
+    """A call of a delegate: its number, its backend's id, the instruction, and the handles of what is in it."""
+
+    index: int
+    backend: str
+    instruction: int
+    handles: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -49,16 +59,12 @@ class ExpectedValues:
             )
 
     @cached_property
-    def _nodes(self) -> dict[str, Node]:
-        return {node.name: node for node in self.reference.program.graph.nodes}
-
-    @cached_property
     def calls_of(self) -> dict[int, list[Node]]:
         """The calls by the file's handle. Handles are counted anew where lowering removed calls, so both sides are put
         beside each other by module and line."""
         own: dict[int, list[Node]] = {}
         for name in self.reference.calls:
-            node = self._nodes[name]
+            node = self.reference.node(name)
             if isinstance(node.meta.get(DEBUG_HANDLE), int):
                 own.setdefault(node.meta[DEBUG_HANDLE], []).append(node)
         places_here = [_key(*place_of(nodes)) for nodes in own.values()]
@@ -72,17 +78,9 @@ class ExpectedValues:
         """The names of the calls with these handles."""
         return [node.name for handle in handles for node in self.calls_of.get(handle, ())]
 
-    @cached_property
-    def _positions(self) -> dict[str, int]:
-        return {name: position for position, name in enumerate(self._nodes)}
-
-    def position(self, name: str) -> int:
-        """The place of a call in the program."""
-        return self._positions[name]
-
     def call_of(self, name: str) -> str:
         """The call that a node is, or is an element of the results of."""
-        node = self._nodes[name]
+        node = self.reference.node(name)
         return node.all_input_nodes[0].name if node.target is operator.getitem else name
 
     def value(self, name: str) -> Value:
@@ -90,12 +88,12 @@ class ExpectedValues:
         return _tensors(self.reference.value(name))
 
     def layer(
-        self, handles: Sequence[int], actual: Value, delegate: int | None, backend: str, alone: str = ""
+        self, handles: Sequence[int], actual: Value, delegate: Delegate | None, alone: str = ""
     ) -> LayerGap | None:
         """The row of what the last of `handles` gives, or of the call `alone`; None where no call gives something of
         the kind, as codes are none of real numbers."""
         nodes = self.calls_of.get(handles[-1], ())
-        for node in (self._nodes[alone],) if alone else reversed(nodes):
+        for node in (self.reference.node(alone),) if alone else reversed(nodes):
             expected = self.value(node.name)
             values = _with_sign(actual, expected)
             if _are_comparable(values, expected):
@@ -104,14 +102,15 @@ class ExpectedValues:
                     self.method, node.name, values, expected, self.share,
                     handle=handles[-1], operator=operator_name(node), line=place_of(nodes)[1],
                     module=Origin(modules=tuple(filter(None, modules))).module,
-                    delegate=delegate, backend=backend, alone=bool(alone),
+                    delegate=delegate and delegate.index, backend=delegate.backend if delegate else "",
+                    alone=bool(alone),
                 )  # fmt: skip
         return None
 
     def reads(self, rows: Collection[str]) -> dict[str, frozenset[str]]:
         """By row, the rows that it reads; through calls that are no rows."""
         reads: dict[Node, frozenset[str]] = {}
-        for node in self._nodes.values():
+        for node in self.reference.program.graph.nodes:
             parts = (frozenset((n.name,)) if n.name in rows else reads[n] for n in node.all_input_nodes)
             reads[node] = frozenset().union(*parts)
         return {node.name: read for node, read in reads.items()}

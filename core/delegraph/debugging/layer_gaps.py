@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Any, Final
 
@@ -169,8 +169,6 @@ def _who(layer: LayerGap) -> str:
 
 def with_beginnings(layers: Sequence[LayerGap], reads: dict[str, frozenset[str]]) -> tuple[LayerGap, ...]:
     """The layers, with `begins`. `reads` has for each layer, by name, those that it reads."""
-    from dataclasses import replace
-
     wrong = {(layer.method, layer.name) for layer in layers if layer.is_wrong}
     return tuple(
         replace(layer, begins=layer.is_wrong and not any((layer.method, name) in wrong for name in reads[layer.name]))

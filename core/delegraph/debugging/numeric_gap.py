@@ -23,9 +23,9 @@ from delegraph.aot.arguments import read_plugins
 from delegraph.aot.export import Model, export_method, export_requests
 from delegraph.aot.graph.stated_bounds import bounded
 from delegraph.debugging.debug import QUANTIZED, is_quantized, with_inputs
-from delegraph.debugging.expected_values import ExpectedValues, Value, gap
+from delegraph.debugging.expected_values import Delegate, ExpectedValues, Value, gap
 from delegraph.debugging.layer_gaps import LayerGap, NumericGap, with_beginnings
-from delegraph.debugging.prepared import prepared
+from delegraph.debugging.prepared import functional_form
 from delegraph.debugging.subgraph import Reference
 from delegraph.debugging.trial import compiled
 from delegraph.debugging.verdict import Verdict
@@ -132,21 +132,22 @@ def _gap_of(
 ) -> NumericGap:
     """The rows of a method."""
     started(f"{method}: running torch")
-    functional, _ = prepared(exported, [*source.backends.values()])
+    functional = functional_form(exported, [*source.backends.values()])
     share = QUANTIZED if tolerance is None and is_quantized(exported) else tolerance
     expected = ExpectedValues(method, Reference(functional), source.told[method], share)
     plan = source.program.plan(method)
     started(f"{method}: running the program")
     run = _run(source, method, exported.example_inputs)
-    layers, notes = [*_of_run(expected, run, plan)], []
-    for delegate in _delegates(plan, expected.told):
+    delegates = [*_delegates(plan, expected.told)]
+    layers, notes = [*_of_run(expected, run, delegates)], []
+    for delegate in delegates:
         reported = {layer.handle for layer in layers if layer.delegate == delegate.index}
         if 2 * len(reported) < len(delegate.handles):
             started(f"{method}: cutting delegate {delegate.index}, {delegate.backend}")
             cut = _cut(expected, delegate, source)
             notes += [f"delegate {delegate.index}, {delegate.backend}: {cut}"] if isinstance(cut, str) else []
             layers += [] if isinstance(cut, str) else cut
-    layers.sort(key=lambda layer: expected.position(layer.name))
+    layers.sort(key=lambda layer: expected.reference.node(layer.name))
     return NumericGap(
         with_beginnings(layers, expected.reads({layer.name for layer in layers})),
         tuple(_outputs(expected, run)),
@@ -196,10 +197,10 @@ def _run(source: _Source, method: str, inputs: Any) -> _Run:
     written: dict[int, list[torch.Tensor]] = {}
     steps: dict[tuple[int, int | str], list[torch.Tensor]] = {}
     for event in block.debug_events:
-        if event.chain == 0 and event.delegate_debug_id is None:
-            written.setdefault(event.instruction, []).extend(_as_tensors(event.value))
-        elif event.chain == 0 and event.delegate_debug_id is not None:
-            steps.setdefault((event.instruction, event.delegate_debug_id), []).extend(_as_tensors(event.value))
+        number, step = event.instruction, event.delegate_debug_id
+        if event.chain == 0:
+            values = written.setdefault(number, []) if step is None else steps.setdefault((number, step), [])
+            values += _as_tensors(event.value)
     return _Run(written, steps, _as_tensors(results))
 
 
@@ -207,27 +208,17 @@ def _as_tensors(value: object) -> list[torch.Tensor]:
     return [leaf for leaf in to_torch(pytree.tree_leaves(value)) if isinstance(leaf, torch.Tensor)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Delegate:
-    """A call of a delegate: its number, its backend's id, the instruction, and the handles of what is in it."""
-
-    index: int
-    backend: str
-    instruction: int
-    handles: frozenset[int]
-
-
-def _delegates(plan: ExecutionPlan, told: DebugData) -> Iterator[_Delegate]:
+def _delegates(plan: ExecutionPlan, told: DebugData) -> Iterator[Delegate]:
     for number, instruction in enumerate(plan.chains[0].instructions):
         if isinstance(instruction, DelegateCall):
             index = instruction.delegate_index
-            yield _Delegate(index, plan.delegates[index].id, number, frozenset(told.instructions.get(number, ())))
+            yield Delegate(index, plan.delegates[index].id, number, frozenset(told.instructions.get(number, ())))
 
 
-def _of_run(expected: ExpectedValues, run: _Run, plan: ExecutionPlan) -> Iterator[LayerGap]:
+def _of_run(expected: ExpectedValues, run: _Run, called: Sequence[Delegate]) -> Iterator[LayerGap]:
     """The rows of kernels, and of steps that backends reported. Several with a handle: the last has its value."""
-    delegates = {delegate.instruction: delegate for delegate in _delegates(plan, expected.told)}
-    values: dict[int, tuple[Sequence[int], Value, _Delegate | None]] = {}
+    delegates = {delegate.instruction: delegate for delegate in called}
+    values: dict[int, tuple[Sequence[int], Value, Delegate | None]] = {}
     for number, value in run.written.items():
         handles = expected.told.instructions.get(number, ())
         if handles and number not in delegates:
@@ -237,12 +228,8 @@ def _of_run(expected: ExpectedValues, run: _Run, plan: ExecutionPlan) -> Iterato
         handles = expected.told.delegates[delegate.index].get(step, ()) if delegate else ()
         if handles:
             values[handles[-1]] = handles, value, delegate
-    layers = (expected.layer(handles, value, *_who(by)) for handles, value, by in values.values())
+    layers = (expected.layer(handles, value, by) for handles, value, by in values.values())
     return (layer for layer in layers if layer is not None)
-
-
-def _who(delegate: _Delegate | None) -> tuple[int | None, str]:
-    return (None, "") if delegate is None else (delegate.index, delegate.backend)
 
 
 def _outputs(expected: ExpectedValues, run: _Run) -> list[LayerGap]:
@@ -259,7 +246,7 @@ def _outputs(expected: ExpectedValues, run: _Run) -> list[LayerGap]:
 # ---- delegates that report nothing ---------------------------------------------------------------------------------
 
 
-def _cut(expected: ExpectedValues, delegate: _Delegate, source: _Source) -> list[LayerGap] | str:
+def _cut(expected: ExpectedValues, delegate: Delegate, source: _Source) -> list[LayerGap] | str:
     """The rows of a delegate's calls, compiled with each value as a result; or why there are none."""
     case = expected.reference.part(expected.calls_in(delegate.handles), tapped=True)
     if case is None:
@@ -277,7 +264,7 @@ def _cut(expected: ExpectedValues, delegate: _Delegate, source: _Source) -> list
         by_call.setdefault(expected.call_of(name), []).append(value)
     handles = {name: handle for handle in delegate.handles for name in expected.calls_in([handle])}
     layers = (
-        expected.layer([handles[name]], value, delegate.index, delegate.backend, alone=name)
+        expected.layer([handles[name]], value, delegate, alone=name)
         for name, value in by_call.items()
         if name in handles
     )

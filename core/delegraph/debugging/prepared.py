@@ -21,7 +21,7 @@ from delegraph.aot.graph.provenance import name_sources, source_call, source_of
 from delegraph.aot.stage import Lowering
 from delegraph.plugins.registry import default_registry
 
-__all__ = ["METHOD", "Taken", "lowering_of", "prepared"]
+__all__ = ["METHOD", "Taken", "functional_form", "lowering_of", "prepared"]
 
 METHOD = "forward"
 """The method of a program that is tried."""
@@ -53,19 +53,27 @@ def prepared(exported: ExportedProgram, backends: Sequence[Backend]) -> tuple[Ex
 
     Raises `LoweringError`, and whatever a partitioner raises.
     """
-    start = lowering_of(exported, backends)
-    stages = [pipeline.SETTINGS, pipeline.EXPORT, pipeline.QUANTIZE, pipeline.FUNCTIONAL]
-    functional = pipeline.run(start, stages)
+    functional = _functional(exported, backends)
     program = functional.programs[METHOD]
     name_sources(program)
     working = functional.with_programs({METHOD: copy_program(program)})
     cut = pipeline.run(working, [pipeline.TO_EDGE, pipeline.PARTITION]) if backends else working
-    order = list(start.partitioners[METHOD])
+    order = list(functional.partitioners[METHOD])
     taken = [
         Taken(order.index(partition.partitioner), tuple(dict.fromkeys(_calls(program, partition))))
         for partition in cut.delegated.partitions.get(METHOD, ())
     ]
     return as_torch_loads(program), taken
+
+
+def functional_form(exported: ExportedProgram, backends: Sequence[Backend]) -> ExportedProgram:
+    """The functional form alone. Raises `LoweringError`."""
+    return as_torch_loads(_functional(exported, backends).programs[METHOD])
+
+
+def _functional(exported: ExportedProgram, backends: Sequence[Backend]) -> Lowering:
+    stages = [pipeline.SETTINGS, pipeline.EXPORT, pipeline.QUANTIZE, pipeline.FUNCTIONAL]
+    return pipeline.run(lowering_of(exported, backends), stages)
 
 
 def _calls(program: ExportedProgram, partition: CutPartition) -> Iterator[str]:
