@@ -196,13 +196,15 @@ def _serve(half: str, *arguments: str) -> None:
 
 
 def _caught(half: str, trial: Callable[[], _Answer]) -> _Answer:
-    from delegraph.errors import BackendMissing, PluginUnavailable
+    from delegraph.errors import BackendMissing, InvalidArgument, PluginUnavailable
 
     try:
         return trial()
     except (BackendMissing, PluginUnavailable) as error:  # a backend without its other half is reported for that
         return {"unavailable": str(error)}
     except Exception as error:
+        if isinstance(error.__cause__, InvalidArgument):  # of the options that were left out, which a user gives
+            return {"unavailable": f"it is not tried without its options: {error.__cause__}"}
         return {"error": f"{type(error).__name__} as it was to {half} a small model: {error}"}
 
 

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.aot.authoring import program_of
-from delegraph.errors import NotSupported, UnsupportedOperator
+from delegraph.errors import NotSupported, PluginUnavailable, UnsupportedOperator
 from delegraph_onnx.convert import ConvertedModel, convert
 from delegraph_onnx.graph_builder import GraphBuilder
 from delegraph_providers.aot.assigning import Assigned, Graph, assigned, assigned_by_table, graph_of
@@ -74,7 +74,7 @@ class Device:
 
     def declined(self, program: ExportedProgram, nodes: Sequence[Node]) -> dict[Node, str]:
         """Those of the calls `nodes` that the provider leaves; of a tuple's elements, the call that gives the tuple.
-        Raises `NotSupported` where there is no provider."""
+        Raises `PluginUnavailable` where there is no provider."""
         known = _known(program, nodes)
         results = [node for node in known if any(user not in nodes for user in node.users)]
         if results and self.provider.compiles:
@@ -124,6 +124,8 @@ class Device:
                 self.answers[key] = {name: node.op_type for node in made.left for name in node.output}
         except ProviderFailed as error:
             self.answers[key] = str(error)
+        except NotSupported as error:
+            raise PluginUnavailable(str(error)) from error
         return self.answers[key]
 
     def _calls_of(self, left: Left, model: ConvertedModel, nodes: Sequence[Node]) -> dict[Node, str]:

@@ -110,7 +110,7 @@ class _AskingPartitioner(CapabilityBasedPartitioner):
         )
 
     def partition(self, exported_program: ExportedProgram) -> PartitionResult:
-        """As `CapabilityBasedPartitioner`. Raises `NotSupported` for a provider that compiles and is not installed, and
+        """As `CapabilityBasedPartitioner`. Raises `PluginUnavailable` for a provider that compiles and is not here, and
         `InvalidArgument` for one without a row whose package was not named."""
         if isinstance(self._device.options, GraphOptions):
             self._device.options.chosen_provider  # noqa: B018 - which it has, or says what to name

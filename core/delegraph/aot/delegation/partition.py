@@ -27,7 +27,7 @@ from torch.fx import Graph, Node
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
 from delegraph.aot.graph.signature import ResolvedSignature
 from delegraph.aot.graph.source_location import user_location
-from delegraph.errors import FOREIGN, InvalidPartition, LoweringError, cause_of
+from delegraph.errors import FOREIGN, InvalidPartition, LoweringError, PluginUnavailable, cause_of
 from delegraph.interfaces.lowering import DelegationSpec, Partitioner, PartitionResult
 
 __all__ = [
@@ -86,7 +86,7 @@ def partition_program(
 
     Tags are written into `program`; those that an earlier run left there are removed first. Raises `InvalidPartition`
     if the partitioner changed anything but tags, tagged what cannot be delegated, or made partitions that wait for each
-    other; `LoweringError` if it raised.
+    other; `LoweringError` if it raised; `PluginUnavailable` (what it asks is not installed) passes through.
     """
     name = name or type(partitioner).__name__
     by = f"partitioner {name}, method {method!r}"
@@ -94,7 +94,7 @@ def partition_program(
     before = _fingerprint(program)
     try:
         result = partitioner.partition(program)
-    except LoweringError:
+    except (LoweringError, PluginUnavailable):
         raise
     except FOREIGN as error:
         raise LoweringError(f"{by}: it raised {cause_of(error)}") from error
