@@ -151,7 +151,7 @@ EXECUTORCH = Environment(
     lambda: [
         _built_with(),
         ["executorch==1.4.1", "transformers>=4.50,<6", "pytest", "pytest-xdist>=3"],
-        ["pluggy", "importlib-metadata", "ml_dtypes", "onnxruntime>=1.31,<1.32", "onnx", "onnx_ir", "ethos-u-vela"],
+        ["pluggy", "ml_dtypes", "onnxruntime>=1.31,<1.32", "onnx", "onnx_ir", "ethos-u-vela"],
         ["jsonschema"],
         ["--no-deps", "tosa-tools"],
         [

@@ -74,6 +74,7 @@ __all__ = [
     "PluginNotFound",
     "PluginUnavailable",
     "PluginVersionError",
+    "PluginWarning",
     "PreprocessError",
     "RuntimeFault",
     "UnboundedDimension",
@@ -268,6 +269,11 @@ class PluginVersionError(PluginLoadError):
 
     What to do: install the version of the plug-in, or of Delegraph, that the message asks for.
     """
+
+
+class PluginWarning(UserWarning):
+    """Something goes on without a plug-in: a tool or a kernel library that could not be loaded, a tool that raised, a
+    backend that refuses a partition or cannot run here."""
 
 
 # ---- runtime ---------------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ from delegraph.lazy import lazy_names
 
 if TYPE_CHECKING:
     from delegraph.deprecation import PluginDeprecationWarning
+    from delegraph.errors import PluginWarning
     from delegraph.plugins.discovery import Offer
     from delegraph.plugins.inventory import package_folder
     from delegraph.plugins.registry import PluginRegistry, default_registry, use_registry
-    from delegraph.plugins.tools import PluginWarning, hookimpl
+    from delegraph.plugins.tools import hookimpl
     from delegraph.plugins.versions import PLUGIN_API
 
 __all__ = [
@@ -35,10 +36,11 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "delegraph.deprecation": ("PluginDeprecationWarning",),
+        "delegraph.errors": ("PluginWarning",),
         "delegraph.plugins.discovery": ("Offer",),
         "delegraph.plugins.inventory": ("package_folder",),
         "delegraph.plugins.registry": ("PluginRegistry", "default_registry", "use_registry"),
-        "delegraph.plugins.tools": ("PluginWarning", "hookimpl"),
+        "delegraph.plugins.tools": ("hookimpl",),
         "delegraph.plugins.versions": ("PLUGIN_API",),
     },
 )

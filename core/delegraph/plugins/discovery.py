@@ -14,12 +14,19 @@ nothing installed bears is an error, so that a typing mistake does not pass for 
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delegraph.errors import PluginNotFound
 from delegraph.plugins.hookspecs import GROUPS, group_named
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 __all__ = [
     "Offer",
@@ -88,19 +95,61 @@ def scan_unknown_groups(path: Sequence[str] | None = None) -> tuple[Offer, ...]:
 
 
 def _entry_points_of_ours(path: Sequence[str] | None) -> Iterator[Offer]:
-    try:
-        import importlib_metadata as metadata  # 8 ms, and not needed where all plug-ins are given as objects
-    except ImportError:  # a selective build brings only what programs need, and the standard library's scan will do
-        from importlib import metadata  # type: ignore[no-redef]
-
-    distributions = metadata.distributions() if path is None else metadata.distributions(path=path)
-    for distribution in distributions:
-        text = distribution.read_text("entry_points.txt")
+    for location, read in _distributions(path):
+        text = read("entry_points.txt")
         if text and "delegraph." in text:  # parse the few that concern us: this is on the way to the first inference
-            name, version = _identity(distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "")
-            location = str(distribution.locate_file(""))
+            name, version = _identity(read("METADATA") or read("PKG-INFO") or "")
             for group, entry, value in _entry_points(text):
                 yield Offer(group, entry, value, name, version, location)
+
+
+_Reader: TypeAlias = Callable[[str], str | None]
+"""The name of a file among a distribution's metadata -> its text; None if there is no such file."""
+
+
+def _distributions(path: Sequence[str] | None) -> Iterator[tuple[str, _Reader]]:
+    """The directory of each distribution's metadata, and a reader of it.
+
+    Folders are read here, to the same result as by `importlib.metadata`, whose import takes longer than that does. It
+    is asked for the rest: archives, and what finders other than Python's own know.
+    """
+    for folder in sys.path if path is None else path:
+        try:
+            names = os.listdir(folder or ".")
+        except NotADirectoryError:
+            yield from _told(_of_archive(folder))
+        except OSError:  # sys.path may name what is not there
+            continue
+        else:
+            for name in names:
+                if name.lower().endswith((".dist-info", ".egg-info")):
+                    yield folder, partial(_read, os.path.join(folder, name))
+    for finder in sys.meta_path if path is None else ():
+        if hasattr(finder, "find_distributions") and finder.__module__ not in _FINDERS_OF_PATHS:
+            yield from _told(finder.find_distributions())
+
+
+_FINDERS_OF_PATHS: Final = ("_frozen_importlib_external", "importlib_metadata")
+"""The modules of Python's own finder, and of the one that its backport puts in its place."""
+
+
+def _of_archive(path: str) -> Iterable[Distribution]:
+    from importlib import metadata
+
+    return metadata.distributions(path=[path])
+
+
+def _told(distributions: Iterable[Distribution]) -> Iterator[tuple[str, _Reader]]:
+    for distribution in distributions:
+        yield str(distribution.locate_file("")), distribution.read_text
+
+
+def _read(folder: str, name: str) -> str | None:
+    try:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return None
 
 
 def normalised(distribution: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -22,6 +23,7 @@ from delegraph.errors import (
     PluginError,
     PluginLoadError,
     PluginNotFound,
+    PluginWarning,
     UnknownOption,
     cause_of,
     restated,
@@ -257,8 +259,14 @@ class PluginRegistry:
     def _active_tools(self) -> Tools | None:
         """The tools, loaded when they are first needed; None where there are none, and then pluggy stays unloaded."""
         if self._tools is None and self.offers("plugins"):
-            from delegraph.plugins.tools import load_tools
-
+            try:
+                from delegraph.plugins.tools import load_tools
+            except ModuleNotFoundError as absent:
+                names = ", ".join(self.names("plugins"))
+                told = f"going on without the tools {names}: {absent.name} is not installed"
+                remedy = "pip install 'delegraph[tools]'"
+                warnings.warn(f"{told}: {remedy}", PluginWarning, stacklevel=1)  # this line, so that it is shown once
+                return None
             self._tools = load_tools(self._load_tools)
         return self._tools
 

@@ -14,22 +14,17 @@ from typing import Any, Final
 
 import pluggy
 
-from delegraph.errors import cause_of
+from delegraph.errors import PluginWarning, cause_of
 from delegraph.interfaces.tool import WRAPPABLE
 from delegraph.plugins.discovery import Offer, did_you_mean
 from delegraph.plugins.hookspecs import GROUPS, parameters
 
-__all__ = ["PluginWarning", "Tools", "hookimpl", "load_tools", "tool_violations"]
+__all__ = ["Tools", "hookimpl", "load_tools", "tool_violations"]
 
 hookimpl = pluggy.HookimplMarker("delegraph")
 """Marks a tool's functions as implementations of the hooks in `delegraph.interfaces.ToolHooks`."""
 
 _TOOLS = GROUPS["delegraph.plugins"]
-
-
-class PluginWarning(UserWarning):
-    """Something goes on without a plug-in: a tool or a kernel library that could not be loaded, a tool that raised, a
-    backend that refuses a partition or cannot run here."""
 
 
 class _Manager(pluggy.PluginManager):

@@ -144,7 +144,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name, (top, entry_points, more) in DISTRIBUTIONS.items():
         info = root / f"{name.replace('-', '_')}-1.0.dist-info"
         info.mkdir()
-        host = "Requires-Dist: delegraph>=0.1\nRequires-Dist: numpy>=1.26\n" if entry_points else ""
+        host = "Requires-Dist: delegraph>=0.1\nRequires-Dist: numpy<3,>=1.26\n" if entry_points else ""
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{host}{more}")
         (info / "entry_points.txt").write_text(entry_points)
         (info / "top_level.txt").write_text(f"{top}\n")
@@ -384,7 +384,7 @@ def test_a_wheel_with_programs_by_its_short_name(pte_of: PteOf, told: Told, tmp_
 
 def test_native_code_runs_from_a_wheel_for_one_machine() -> None:
     linux, windows = "cp311-cp311-linux_x86_64", "cp311-cp311-win_amd64"
-    owners = [Distribution(tag, "1.0", {}, "", {}, tag) for tag in (linux, windows)]
+    owners = [Distribution(tag, "1.0", {}, {}, "", {}, tag) for tag in (linux, windows)]
     libraries = {owner.name: {"fast.so": Path("fast.so")} for owner in owners}
     assert wheel_tag(owners[:1], libraries) == linux
     with pytest.raises(PluginLoadError, match=f"no machine runs all native code in one wheel: {linux}, {windows}"):

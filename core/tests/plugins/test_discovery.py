@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,29 @@ def test_copies_of_one_offer_count_once(install: Install) -> None:
     install("acme_npu", NPU, where="checkout", kind="egg-info")
     assert [offer.name for offer in scan() if "npu_rt" in offer.value] == ["Npu"]
     assert len([offer for offer in scan_undeduplicated() if "npu_rt" in offer.value]) == 2
+
+
+def test_archives_and_other_finders(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `importlib.metadata` finds by itself: a zip file on the path, and what a packer's own finder knows."""
+    site = install("acme", NPU)
+    archive = shutil.make_archive(str(tmp_path / "packed"), "zip", site)
+    assert {offer.name for offer in scan([archive])} == {offer.name for offer in scan([str(site)])} != set()
+
+    packed = list(metadata.distributions(path=[archive]))
+
+    class Packer:
+        def find_spec(self, *arguments: object) -> None:
+            return None
+
+        def find_distributions(self, context: object = None) -> Iterator[metadata.Distribution]:
+            return iter(packed)
+
+    monkeypatch.setattr(
+        sys, "path", [str(tmp_path / "nothing"), *(folder for folder in sys.path if folder != str(site))]
+    )
+    assert "acme" not in {offer.distribution for offer in scan()}
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Packer()])
+    assert "acme" in {offer.distribution for offer in scan()}
 
 
 def test_the_same_directory_twice_on_the_path(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from delegraph.aot.delegation.cut import CutPartition
 from delegraph.aot.delegation.lowerings import find_lowering
-from delegraph.errors import PluginError, PluginNotFound
+from delegraph.errors import PluginError, PluginNotFound, PluginWarning
 from delegraph.interfaces.backend import Availability
 from delegraph.plugins.registry import IN_PROCESS, PluginRegistry
 
@@ -31,8 +31,6 @@ def warn_of_absent_halves(backend_ids: Iterable[str], plugins: PluginRegistry) -
         offer, _ = find_lowering(backend_id, plugins)
         problem = _why_absent(backend_id, plugins) if offer.distribution != IN_PROCESS else ""
         if problem:
-            from delegraph.plugins.tools import PluginWarning  # which imports what installations without tools need not
-
             warnings.warn(
                 f"backend {backend_id!r}, for which {offer.provider} compiles, would not run here: {problem}\n"
                 "  nothing is wrong if the program is for another machine: `delegraph plugins doctor model.pte` tells"

@@ -33,7 +33,7 @@ from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.provenance import source_of
 from delegraph.aot.graph.scalars import is_scalar
 from delegraph.aot.graph.signature import ResolvedSignature
-from delegraph.errors import LoweringError
+from delegraph.errors import LoweringError, PluginWarning
 
 __all__ = ["Refusal", "Refused", "hidden", "reasons_against", "refusal_of", "until_compiled", "without"]
 
@@ -106,8 +106,6 @@ def until_compiled(attempt: Callable[[tuple[Refusal, ...]], _T]) -> _T:
 def _warn(refusals: Sequence[Refusal]) -> None:
     for refusal in refusals:
         if refusal.warning:
-            from delegraph.plugins.tools import PluginWarning  # which imports what installations without tools need not
-
             warnings.warn(refusal.warning, PluginWarning, stacklevel=4)
 
 

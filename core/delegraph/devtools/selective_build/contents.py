@@ -289,7 +289,7 @@ def _requirements(closure: Closure, distributions: Distributions) -> tuple[str, 
         name = normalised(imported.name if imported is not None else package)
         if name not in owner.requirements and imported is None:
             raise PluginLoadError(f"{owner.name} imports {package!r}, which no installed distribution has")
-        requirements.add(owner.requirements.get(name, name))
+        requirements.add(owner.requirements.get(name) or owner.optional.get(name, name))
     return tuple(sorted(requirements))
 
 

@@ -23,11 +23,13 @@ PURE: Final = "py3-none-any"
 
 @dataclass(frozen=True)
 class Distribution:
-    """An installed distribution. `requirements` are its Requires-Dist without those of extras, by normalised name."""
+    """An installed distribution. `requirements` are its Requires-Dist without those of extras, which are `optional`,
+    both by normalised name."""
 
     name: str
     version: str
     requirements: Mapping[str, str]
+    optional: Mapping[str, str]
     requires_python: str
     licences: Mapping[str, bytes]
     tag: str
@@ -86,11 +88,13 @@ def _editable(installed: metadata.Distribution) -> Iterator[str]:
 
 
 def _read(installed: metadata.Distribution) -> Distribution:
-    plain = [line for line in installed.requires or () if not re.search(r";.*\bextra\b", line)]
+    lines = installed.requires or ()
+    plain = [line for line in lines if not re.search(r";.*\bextra\b", line)]
     return Distribution(
         name=installed.metadata["Name"],
         version=installed.version,
         requirements={_name(line): line for line in plain},
+        optional={_name(line): line.partition(";")[0].strip() for line in lines if line not in plain},
         requires_python=",".join(installed.metadata.get_all("Requires-Python") or []),
         licences={
             file.name: file.read_binary()

@@ -18,6 +18,7 @@ from delegraph.errors import (
     PluginConflict,
     PluginError,
     PluginUnavailable,
+    PluginWarning,
     not_loaded_text,
 )
 from delegraph.interfaces.kernel import Kernel, KernelKey, KernelLibraryInterface, kernel_key_text
@@ -220,8 +221,6 @@ class KernelRegistry:
         for name, error in self._broken.items():
             if isinstance(error.__cause__, PluginUnavailable):
                 continue
-            from delegraph.plugins.tools import PluginWarning
-
             told = f"going on without the installed kernel library {name!r}: {error}"
             if isinstance(error, PluginConflict):  # the others say it themselves
                 told += f"; DELEGRAPH_DISABLE_PLUGINS=kernels:{name} goes without it"
