@@ -88,37 +88,6 @@ def measure_executorch(name: str, threads: int) -> dict[str, float]:
     return {f"executorch_{key}": value for key, value in theirs.items()}
 
 
-def cold_start() -> dict[str, float]:
-    """A new process from its start to its first output (MobileNetV2): seconds and MB, ours and ExecuTorch's."""
-    model, args = make("mobilenet_v2")
-    with tempfile.TemporaryDirectory() as directory:
-        path, data = Path(directory) / "m.pte", Path(directory) / "x.npy"
-        delegraph.lower(model, args, backends=["cpu"]).save(path)
-        np.save(data, args[0].numpy())
-        portable = Path(directory) / "portable.pte"
-        delegraph.lower(model, args).save(portable)
-        # not ru_maxrss: a child starts with its parent's
-        peak = "print(next(int(x.split()[1]) / 1024 for x in open('/proc/self/status') if x.startswith('VmHWM')))"
-        here = f"import numpy, delegraph; delegraph.load({str(path)!r})(numpy.load({str(data)!r})); {peak}"
-        there = (
-            "import torch, numpy; from executorch.runtime import Runtime;"
-            f"Runtime.get().load_program({str(portable)!r}).load_method('forward')"
-            f".execute([torch.from_numpy(numpy.load({str(data)!r}))]); {peak}"
-        )
-        ours, theirs = _process(sys.executable, here), _process(str(EXECUTORCH), there)
-    return {"ours_s": ours[0], "ours_mb": ours[1], "executorch_s": theirs[0], "executorch_mb": theirs[1]}
-
-
-def _process(python: str, code: str) -> tuple[float, float]:
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    times = []
-    for _ in range(4):  # the first warms the file cache and does not count
-        start = time.perf_counter()
-        ran = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, env=environment)
-        times.append(time.perf_counter() - start)
-    return sorted(times[1:])[1], float(ran.stdout.split()[-1])
-
-
 class _Adds(torch.nn.Module):
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -209,7 +178,7 @@ def main() -> int:
             table.add_row(name, *(show(figures) for show in _COLUMNS.values()))
             arguments.json.write_text(json.dumps(results, indent=1))
         console.print(table)
-    for section in (cold_start, overhead, growth):
+    for section in (overhead, growth):
         results[section.__name__] = section()
         console.print(section.__name__, results[section.__name__])
         arguments.json.write_text(json.dumps(results, indent=1))

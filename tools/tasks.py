@@ -363,6 +363,7 @@ def bench() -> None:
     """compare speed with ExecuTorch, onnxruntime, torch.compile and eager"""
     EXECUTORCH.ready()
     run("-m", "benchmarks")
+    run("-m", "benchmarks.cold_start")
     run("-m", "benchmarks.kernel_libraries")
     run("-m", "benchmarks.quantized")
     run("-m", "benchmarks.decode")

@@ -7,11 +7,11 @@ column behind a `.`, `_`, `/` or the like; where even that has no room, a row is
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["Table", "column_widths", "count", "milliseconds", "print_table", "print_text", "printable", "wrapped"]
 
@@ -83,6 +83,8 @@ def print_table(table: Table) -> None:
 
 def print_text(text: str) -> None:
     """Print to standard output; in a terminal, lines that are wider go on in the next line, under their own indent."""
+    import shutil  # which whoever prints no table does without
+
     width = shutil.get_terminal_size().columns
     for line in text.splitlines() if sys.stdout.isatty() else [text]:
         indent = " " * (len(line) - len(line.lstrip()))

@@ -6,7 +6,6 @@ An estimate that ranks: more work or more traffic never costs less.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from math import log2
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from delegraph.errors import InvalidArgument
+from delegraph.lazy_dataclass import dataclass
 from delegraph_machines.descriptions import Size, from_toml
 
 __all__ = ["Energy", "EnergyTable", "Operation", "SramByte", "energy_table"]

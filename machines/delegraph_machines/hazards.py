@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["Hazard", "Hazards", "Range"]
 

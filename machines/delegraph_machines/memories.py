@@ -6,7 +6,7 @@ The model, and the numbers that describe a memory, are those of Vela's performan
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["Memory", "access_cycles", "transfer_cycles"]
 

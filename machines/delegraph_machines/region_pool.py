@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["RegionPool", "sharing"]
 

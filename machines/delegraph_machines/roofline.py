@@ -7,10 +7,11 @@ a cycle over operations a byte, both logarithmic, under the two roofs of compute
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log10
 from typing import Final
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["Point", "roofline"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from delegraph.interfaces import Lifetime
+from delegraph.lazy_dataclass import dataclass
 from delegraph.plugins import default_registry
 
 __all__ = ["Placement", "place"]

@@ -34,6 +34,7 @@ PUBLIC: Final = (
     "delegraph.program.flat_tensor",
     "delegraph.program.etdump",
     "delegraph.errors",
+    "delegraph.lazy_dataclass",
     "delegraph.runtime.numpy_kernels.prepared",
     "delegraph.runtime.numpy_kernels.promotion",
     "delegraph.runtime.numpy_kernels.shapes",

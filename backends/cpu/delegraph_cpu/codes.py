@@ -6,11 +6,12 @@ step of its group is 17 or 18.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["Codes"]
 

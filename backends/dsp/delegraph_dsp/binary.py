@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import BlobFormat, Buffer, Size, UnpackedBlob, read_record, shared_data
+from delegraph.lazy_dataclass import dataclass
 from delegraph_dsp.isa import OPCODES, Instruction, Loop
 from delegraph_dsp.program import (
     BACKEND_ID,

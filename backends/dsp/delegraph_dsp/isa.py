@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = [
     "CODES",

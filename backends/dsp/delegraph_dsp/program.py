@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Final, TypeAlias
 
 from delegraph.interfaces import Size
+from delegraph.lazy_dataclass import dataclass
 from delegraph_dsp.isa import Loop
 
 __all__ = [

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, ClassVar, Final
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import CompileSpec, DelegateOptions
+from delegraph.lazy_dataclass import dataclass
 from delegraph_mnn.blob import BACKEND_ID
 
 __all__ = ["MnnOptions"]

@@ -12,11 +12,12 @@ maps what it wants) is that of ExecuTorch's container for Vela, `backends/arm/ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import prod
 from typing import Final
 
 from delegraph.interfaces import BlobFormat, Buffer, Size, read_record
+from delegraph.lazy_dataclass import dataclass
 from delegraph_npu.commands import Dtype, Region
 
 __all__ = ["BACKEND_ID", "BLOB_VERSION", "FORMAT", "ROUNDINGS", "Blob", "IoTensor", "NamedWeights", "pack", "unpack"]

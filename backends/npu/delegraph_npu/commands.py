@@ -14,9 +14,10 @@ operand is a descriptor, not a copy. Numbers are as in TOSA 1.0 (https://www.mlp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, TypeAlias
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = [
     "BRICK",

@@ -29,10 +29,10 @@ architecture tables tell them; they are no Ethos-U.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph_machines.descriptions import Size, from_toml, preset_or_path
 from delegraph_machines.memories import Memory
 from delegraph_npu.commands import Region

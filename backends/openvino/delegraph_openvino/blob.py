@@ -10,11 +10,12 @@ program's named data, from where it is read in place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import prod
 from typing import Any, Final
 
 from delegraph.interfaces import BlobFormat, Buffer, PlacesInfo, Size, read_record, shared_data
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = [
     "ALIGNMENT",

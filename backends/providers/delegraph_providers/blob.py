@@ -6,10 +6,10 @@ header | binary        sections of a `delegraph.interfaces.BlobFormat`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from delegraph.interfaces import BlobFormat, BlobTensor, Buffer, read_record
+from delegraph.lazy_dataclass import dataclass
 from delegraph_providers.providers import Provider
 
 __all__ = ["BLOB_VERSION", "DTYPES", "Blob", "format_of", "pack", "unpack"]

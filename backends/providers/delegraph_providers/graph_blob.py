@@ -3,9 +3,8 @@ records these are. Written by `aot`, read by `runtime`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from delegraph.interfaces import Buffer
+from delegraph.lazy_dataclass import dataclass
 from delegraph_cpu.blob import Blob, unpack_as
 from delegraph_providers.blob import format_of
 from delegraph_providers.providers import Provider

@@ -8,9 +8,10 @@ installed.
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["Hardware", "hardware_here"]
 

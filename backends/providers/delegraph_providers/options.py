@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from typing import Any, ClassVar, Final, Self
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import CompileSpec, DelegateOptions
+from delegraph.lazy_dataclass import dataclass
 from delegraph_providers.providers import PROVIDER, QNN, Provider
 
 __all__ = ["GraphOptions", "ProviderOptions", "QnnOptions", "graph_options"]

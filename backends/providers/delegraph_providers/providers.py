@@ -7,8 +7,10 @@ which then takes the place of the usual one. Targets and options stand in tables
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = [
     "MIGRAPHX",

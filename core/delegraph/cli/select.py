@@ -38,8 +38,25 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     kernel_order.add_argument(parser)
     parser.add_argument("--embed", action="store_true", help="put the programs into a wheel as well")
+    parser.add_argument(
+        "--bytecode",
+        type=_versions,
+        default=(),
+        metavar="3.11,…",
+        help="put bytecode for these versions of Python into a zipapp: with it the zipapp starts as fast as installed"
+        " packages do, without it a few tenths of a second later",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
+
+
+def _versions(text: str) -> tuple[str, ...]:
+    versions = tuple(text.split(","))
+    for version in versions:
+        major, dot, minor = version.partition(".")
+        if not (major.isdecimal() and dot and minor.isdecimal()):
+            raise argparse.ArgumentTypeError(f"{version!r} is no version of Python, such as 3.11")
+    return versions
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     makers = [(_maker(path), path) for path in args.outputs]
     programs = _named(args.programs)
     needs = [_needs(path, data) for path, data in zip(args.programs, programs.values(), strict=True)]
-    build = _Build(programs, needs, kernel_order.kernel_order(args.kernels), args.embed)
+    build = _Build(programs, needs, kernel_order.kernel_order(args.kernels), args.embed, args.bytecode)
     outputs = [make(build, path) for make, path in makers]
     report = build.report(outputs)
     if args.json:
@@ -65,6 +82,7 @@ class _Build:
     needs: Sequence[ProgramNeeds]
     kernels: OrderOfNames | None
     embed: bool
+    bytecode: tuple[str, ...]
     packed: tuple[Choice, Contents] | None = field(default=None)
 
     def pack(self, identity: tuple[str, str], embed: bool) -> Contents:
@@ -134,7 +152,7 @@ def _zipapp(build: _Build, path: str) -> Output:
     from delegraph.devtools.selective_build.package import zipapp
 
     contents = build.pack((Path(path).stem, _version()), embed=True)
-    output = _written(path, "zipapp", zipapp(contents))
+    output = _written(path, "zipapp", zipapp(contents, build.bytecode))
     os.chmod(path, os.stat(path).st_mode | 0o111)
     return output
 

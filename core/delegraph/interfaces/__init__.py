@@ -23,6 +23,7 @@ public methods that a class defines, with their parameters, and the attributes t
 otherwise, and have more where they have defaults.
 
     backend.py           one blob's life: is_available, check, init, execute, destroy; what these are handed
+    backend_cache.py      a backend's part of the user's cache
     compilation_cache.py  what backends compile at load, kept for the next one
     host.py              this machine, as code compiled for it depends on it
     forks.py             engines that a forked process cannot use
@@ -71,8 +72,9 @@ if TYPE_CHECKING:
         Handle,
         Verdict,
     )
+    from delegraph.interfaces.backend_cache import BackendCache
     from delegraph.interfaces.blob import BlobFormat, BlobTensor, UnpackedBlob
-    from delegraph.interfaces.compilation_cache import BackendCache, CacheChoice, CacheEntry, CompilationCache
+    from delegraph.interfaces.compilation_cache import CacheChoice, CacheEntry, CompilationCache
     from delegraph.interfaces.conformance_kit import ConformanceKit
     from delegraph.interfaces.data_loader import DataLoader, DataLoaderFactory
     from delegraph.interfaces.delegate_checks import (
@@ -247,8 +249,9 @@ __getattr__, __dir__ = lazy_names(
             "Handle",
             "Verdict",
         ),
+        "delegraph.interfaces.backend_cache": ("BackendCache",),
         "delegraph.interfaces.blob": ("BlobFormat", "BlobTensor", "UnpackedBlob"),
-        "delegraph.interfaces.compilation_cache": ("BackendCache", "CacheChoice", "CacheEntry", "CompilationCache"),
+        "delegraph.interfaces.compilation_cache": ("CacheChoice", "CacheEntry", "CompilationCache"),
         "delegraph.interfaces.conformance_kit": ("ConformanceKit",),
         "delegraph.interfaces.data_loader": ("DataLoader", "DataLoaderFactory"),
         "delegraph.interfaces.delegate_checks": (

@@ -6,18 +6,18 @@ device that is not there, and a check of the blob's stamp before `init`.
 
 from __future__ import annotations
 
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from delegraph.errors import cause_of
-from delegraph.interfaces.compilation_cache import NO_CACHE, BackendCache
+from delegraph.interfaces.backend_cache import NO_CACHE, BackendCache
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.interfaces.stamp import BlobStamp
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.schema import Buffer, CompileSpec
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ class Availability:
     @classmethod
     def of_package(cls, name: str) -> Availability:
         """Whether a package is installed, without importing it."""
+        import importlib.util
+
         if importlib.util.find_spec(name) is not None:
             return cls(True)
         return cls(False, f"{name} is not installed", f"pip install {name}")

@@ -18,12 +18,13 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from io import BytesIO
 from typing import Any, Final
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces.records import Size, read_record
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.schema import Buffer
 
 __all__ = ["BlobFormat", "BlobTensor", "UnpackedBlob"]

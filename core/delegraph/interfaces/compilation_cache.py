@@ -20,29 +20,30 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from delegraph.errors import InvalidArgument, RuntimeFault
-from delegraph.interfaces.host import host_description
+from delegraph.interfaces.cache_variables import BYTES_VARIABLE, FOLDER_VARIABLE
+from delegraph.lazy_dataclass import dataclass
 from delegraph.logs import Logger
-from delegraph.program.schema import Buffer
 
-__all__ = ["BackendCache", "CacheChoice", "CacheEntry", "CompilationCache"]
+__all__ = ["CacheChoice", "CacheEntry", "CompilationCache", "remove"]
 
 _log = Logger(__name__)
 
-FOLDER_VARIABLE: Final = "DELEGRAPH_CACHE"
-BYTES_VARIABLE: Final = "DELEGRAPH_CACHE_BYTES"
 DEFAULT_BYTES: Final = 4 * 2**30
 _RECORD: Final = "entry.json"
 _NEW, _OLD = ".new-", ".old-"
 _SHARED_BYTES: Final = 2**16
 _SETTLED_SECONDS: Final = 24 * 3600.0
 """A folder that is half written, or half removed, for longer than this is one of a process that was killed."""
+
+
+CacheChoice: TypeAlias = "CompilationCache | str | os.PathLike[str] | bool | None"
+"""A caller's choice: see `CompilationCache.of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class CompilationCache:
     def clear(self) -> None:
         """Remove all entries; nothing else in the folder is touched."""
         for path in self._folders():
-            _remove(path)
+            remove(path)
 
     def kept(self, key: Mapping[str, Any], write: Callable[[Path], object]) -> Path | None:
         """See `BackendCache.kept`; `key` is JSON."""
@@ -110,7 +111,7 @@ class CompilationCache:
             _check(path, key)
         except (OSError, ValueError) as error:
             _log.info("removed an entry that is damaged, or not ours: %s", error)
-            _remove(path)
+            remove(path)
             return None
         _log.debug("found a delegate of %s in %s", key.get("backend"), path)
         with suppress(OSError):  # it was prepared by somebody else, for reading
@@ -167,7 +168,7 @@ class CompilationCache:
         for entry in entries:
             if total > self.max_bytes and entry.path != latest:
                 _log.debug("removed the least recently used entry, %s: %d bytes", entry.path, entry.nbytes)
-                _remove(entry.path)
+                remove(entry.path)
                 total -= entry.nbytes
         with suppress(OSError):
             for left in [*self.folder.glob(f"{_NEW}*"), *self.folder.glob(f"{_OLD}*")]:
@@ -177,63 +178,6 @@ class CompilationCache:
     def _folders(self) -> Iterator[Path]:
         with suppress(OSError):
             yield from [path for path in self.folder.iterdir() if _is_name(path.name) and (path / _RECORD).is_file()]
-
-
-def sha256(data: Buffer) -> bytes:
-    """The digest of `data`."""
-    return hashlib.sha256(data).digest()
-
-
-CacheChoice: TypeAlias = "CompilationCache | str | os.PathLike[str] | bool | None"
-"""A caller's choice: see `CompilationCache.of`."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackendCache:
-    """A backend's part of the user's cache, if there is one: `BackendInitContext.cache`."""
-
-    backend_id: str
-    cache: CompilationCache | None = None
-    digest: Callable[[Buffer], bytes] = field(default=sha256, compare=False)
-    """SHA-256 of a piece of the blob: a program's own hashes what lies in its file once, for all of its methods."""
-
-    def kept(
-        self, write: Callable[[Path], object], *, driver: str, blob: Iterable[Buffer], options: str = ""
-    ) -> Path | None:
-        """A folder with what `write(folder)` once wrote: on an earlier load, perhaps by another process, or now.
-
-            def save(folder):
-                (folder / "code").write_bytes(engine.compile(processed))
-
-            folder = context.cache.kept(save, driver=f"engine {engine.version}", blob=[processed], options="O3")
-            code = engine.compile(processed) if folder is None else (folder / "code").read_bytes()
-
-        `driver` are the names and versions of all that compiles, the backend's own included; `blob` is all that is
-        compiled, of which each byte is hashed; `options` are all others that the result depends on. The host is in the
-        key without that (`host_description`). Read the files, or map them; don't write to them.
-
-        None: the user asked for no cache, or it cannot be kept, of which a warning tells; compile without it. What
-        `write` raises as a `RuntimeFault` or `OSError` is such a case; the compiler will say it again.
-        """
-        if self.cache is None:
-            return None
-        key = {"backend": self.backend_id, "driver": driver, "options": options, "host": host_description()}
-        return self.cache.kept({**key, "blob": _digest(map(self.digest, blob))}, write)
-
-    def discard(self, folder: Path) -> None:
-        """Remove an entry that the engine does not take after all, so that the next load makes it anew."""
-        _remove(folder)
-
-    def in_folder(self, folder: str) -> BackendCache:
-        """This backend's part of the cache in another folder: for an option `cache` that a backend had of its own, of
-        which a `FutureWarning` says what takes its place."""
-        told = f"the option cache of {self.backend_id} is deprecated: use delegraph.load(…, cache={folder!r})"
-        warnings.warn(told, FutureWarning, stacklevel=3)
-        return replace(self, cache=CompilationCache.of(folder))
-
-
-NO_CACHE: Final = BackendCache("")
-"""That of a load for which nobody asked for one."""
 
 
 def platform_folder() -> Path:
@@ -251,11 +195,6 @@ def _bytes_allowed() -> int:
     if text and not text.isdecimal():
         raise InvalidArgument(f"{BYTES_VARIABLE}={text!r:.40} is not a number of bytes")
     return int(text) if text else DEFAULT_BYTES
-
-
-def _digest(digests: Iterable[bytes]) -> str:
-    """Of the pieces, and of where each ends."""
-    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 # ---- an entry -------------------------------------------------------------------------------------------------------
@@ -333,7 +272,7 @@ def _digest_of(path: Path) -> str:
     return _digests[identity]
 
 
-def _remove(entry: Path) -> None:
+def remove(entry: Path) -> None:
     """Remove it: first its name, so that nobody finds a part of it."""
     gone = entry.with_name(f"{_OLD}{os.urandom(8).hex()}")
     with suppress(OSError):  # on Windows, where somebody has it open

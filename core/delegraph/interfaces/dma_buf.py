@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-from dataclasses import dataclass
 from math import prod
 from struct import pack
 from typing import Any, Final
@@ -15,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces.external_memory import sizes
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.strides import dense_strides
 
 __all__ = ["DmaBuf"]

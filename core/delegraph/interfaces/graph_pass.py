@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from delegraph.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload

@@ -8,11 +8,12 @@ as in the file, absent optionals are None, lists are lists. It writes its result
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar
 
 from delegraph.errors import KernelAlreadyRegistered
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.dtypes import scalar_type
 from delegraph.program.kernel_calls import KernelKey, TensorMeta, kernel_key_text
 
@@ -116,11 +117,18 @@ class KernelLibrary(KernelLibraryInterface):
 
     @library.kernel("aten::add.out")
     def add_out(context, self, other, alpha, out): ...
+
+    `modules`, for a library of many: by the name of a module the operators whose kernels it registers. Each is imported
+    when one of these is first looked up, so that a program waits for the kernels that it calls, and for no others.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, modules: Mapping[str, Iterable[str]] | None = None) -> None:
         self.name = name
         self._kernels: dict[tuple[str, KernelKey | None], Kernel] = {}
+        self._modules: dict[str, list[str]] = {}
+        for module, operators in (modules or {}).items():
+            for op in operators:
+                self._modules.setdefault(op, []).append(module)
 
     def kernel(
         self,
@@ -160,14 +168,26 @@ class KernelLibrary(KernelLibraryInterface):
 
     def lookup(self, op: str, key: KernelKey) -> Kernel | None:
         """The kernel of exactly `key`, else the fallback, else None."""
+        self._import(op)
         return self._kernels.get((op, key)) or self._kernels.get((op, None))
+
+    def _import(self, op: str) -> None:
+        for module in self._modules.get(op, ()):  # those of it that are imported already cost a look into a dict
+            import_module(module)
+        self._modules.pop(op, None)
 
     def operator_names(self) -> frozenset[str]:
         """Every operator that this library has some kernel for."""
-        return frozenset(op for op, _ in self._kernels)
+        return frozenset((*self._modules, *(op for op, _ in list(self._kernels))))
 
     def __iter__(self) -> Iterator[Kernel]:
-        return iter(self._kernels.values())
+        for op in list(self._modules):
+            self._import(op)
+        return iter(self.registered())
+
+    def registered(self) -> tuple[Kernel, ...]:
+        """The kernels of the modules that are imported by now."""
+        return tuple(self._kernels.values())
 
     def __repr__(self) -> str:
         return f"KernelLibrary({self.name!r}, {len(self._kernels)} kernels)"

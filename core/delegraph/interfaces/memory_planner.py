@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["Lifetime", "MemoryPlanner", "Plan", "PlanError", "check_places", "check_plan"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces.records import Size
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["PlacesInfo", "UnusableValue", "missing_place"]
 

@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NoReturn, Protocol
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import MemoryAllocationFailed
+from delegraph.lazy_dataclass import dataclass
 
 ALIGNMENT: Final = 64
 """Bytes. A cache line, and the widest vector register (AVX-512): the alignment that BLAS and onnxruntime prefer."""

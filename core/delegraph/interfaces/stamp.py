@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Final
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.schema import BackendDelegate, CompileSpec, Program
 from delegraph.program.walk import delegates
 

@@ -7,9 +7,9 @@ A row stays for good: a host without the old form takes from it the message for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph.plugins.versions import PLUGIN_API, ApiVersion, api_text
 
 __all__ = ["DEPRECATIONS", "Deprecation", "deprecated_uses"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph.plugins.check import CheckResult, Questions, check
 from delegraph.plugins.inventory import OfferState, inventory
 

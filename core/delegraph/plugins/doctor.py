@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delegraph.interfaces.stamp import BlobStamp, read_stamp, stamps_by_backend, stamps_of
+from delegraph.lazy_dataclass import dataclass
 from delegraph.plugins.check import CheckResult, Questions, check
 from delegraph.plugins.discovery import (
     Offer,

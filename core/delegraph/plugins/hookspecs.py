@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property
 from importlib import import_module
 from typing import Final
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["GROUPS", "Form", "PluginGroup", "group_named", "parameters"]
 

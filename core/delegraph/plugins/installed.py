@@ -5,8 +5,7 @@ Nothing is imported.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from delegraph.lazy_dataclass import dataclass
 from delegraph.plugins.discovery import HOST, Offer, scan
 from delegraph.plugins.source import written
 from delegraph.plugins.versions import ApiVersion

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph.plugins.discovery import Offer, Selection, normalised, scan
 from delegraph.plugins.loader import reference
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Iterable
 from functools import reduce
 from importlib import import_module
@@ -162,6 +161,8 @@ def _import_remedy(offer: Offer, error: BaseException) -> str:
 
 def _said(error: BaseException) -> str:
     """The error as its author wrote it, with the line where it was raised."""
+    import traceback
+
     last = traceback.extract_tb(error.__traceback__)[-1:]
     theirs = [frame for frame in last if "importlib" not in frame.filename and frame.filename != __file__]
     where = "".join(f" ({frame.filename}:{frame.lineno})" for frame in theirs)

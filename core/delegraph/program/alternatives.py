@@ -12,10 +12,10 @@ methods that nobody asks for. `inlining.py` puts them into the method's own plan
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.schema import BackendDelegate, DelegateCall, ExecutionPlan, Program
 
 __all__ = [

@@ -18,11 +18,11 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from delegraph.errors import InvalidProgram
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.buffers import byte_view
 from delegraph.program.schema import Buffer, Program
 

@@ -6,12 +6,12 @@ bfloat16 and float8 come from ml_dtypes, imported only when one is met. `delegra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from delegraph.errors import InvalidType, NotSupported
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.schema import ScalarType
 
 if TYPE_CHECKING:

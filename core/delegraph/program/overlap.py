@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.kernel_calls import split_arguments
 from delegraph.program.memory.accesses import access
 from delegraph.program.prim_op_names import BUILT_IN, ET_VIEW, PRIM_OPS

@@ -8,10 +8,12 @@ hands them back as views into the file. Field names, union codes and index rules
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import TypeAlias
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = [
     "AllocationDetails",

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from delegraph.errors import InvalidProgram
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.alternatives import methods_of
 from delegraph.program.buffers import byte_view
 from delegraph.program.contract import CONTRACT_KEY

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from delegraph.errors import (
@@ -28,6 +27,7 @@ from delegraph.errors import (
     restated,
 )
 from delegraph.interfaces.data_loader import DataLoader
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.files.checked_source import CheckedSource
 from delegraph.program.files.seal import read_seal
 from delegraph.program.files.segment_source import SegmentSource

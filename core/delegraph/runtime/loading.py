@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from delegraph.errors import DelegraphError, Internal, cause_of, restated
 from delegraph.interfaces.backend import BackendInitContext
-from delegraph.interfaces.compilation_cache import BackendCache, CompilationCache
+from delegraph.interfaces.backend_cache import BackendCache, cache_of
 from delegraph.interfaces.kernel import Kernel
 from delegraph.interfaces.options import Options
+from delegraph.lazy_dataclass import dataclass
 from delegraph.logs import Logger
 from delegraph.program.devices import input_devices
 from delegraph.program.kernel_calls import Need
@@ -214,7 +215,7 @@ def _delegates(
     """Those of `plan`, sharing with `like`, if that was loaded with the same options, what no run changes."""
     environment, tracer = program.environment, choices.event_tracer
     options = by_backend_id(choices.backend_options, program.backend_ids, environment.plugin_registry())
-    cache = CompilationCache.of(environment.cache)
+    cache = cache_of(environment.cache)
     buffers: dict[str, StateBuffer] = {}
     state_of = delegates_buffers(plan.name, buffers, choices.shared_state, choices.limits, environment.platform)
     states: dict[int, set[str]] = {}

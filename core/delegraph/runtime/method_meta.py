@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from delegraph.errors import InvalidArgument
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.contract import Dims, MethodContract
 from delegraph.program.devices import CPU, Device, memory_devices, tagged_device
 from delegraph.program.dtypes import nbytes

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 from delegraph.deprecation import former_parameter
 from delegraph.errors import InvalidArgument, InvalidState
 from delegraph.interfaces.backend import BackendInterface
-from delegraph.interfaces.compilation_cache import CacheChoice
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
 from delegraph.program.limits import Limits
@@ -37,6 +36,7 @@ from delegraph.runtime.values.borrowing import Borrowing, InputMode, OutputMode
 from delegraph.tables import printable
 
 if TYPE_CHECKING:
+    from delegraph.interfaces.compilation_cache import CacheChoice
     from delegraph.plugins.registry import PluginRegistry
     from delegraph.program.signatures import Key
     from delegraph.runtime.isolation.module import IsolatedModule

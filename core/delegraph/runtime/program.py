@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidProgram, InvalidState, NotFound
-from delegraph.interfaces.compilation_cache import sha256
+from delegraph.interfaces.backend_cache import sha256
 from delegraph.interfaces.data_loader import DataLoader
 from delegraph.logs import Logger
 from delegraph.program import schema

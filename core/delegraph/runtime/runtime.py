@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces.backend import BackendInterface
-from delegraph.interfaces.compilation_cache import CacheChoice
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.program import schema
 from delegraph.program.limits import Limits
@@ -23,6 +22,7 @@ from delegraph.runtime.resolution.environment import Environment
 from delegraph.runtime.resolution.kernels import KernelOrder, KernelRegistry
 
 if TYPE_CHECKING:
+    from delegraph.interfaces.compilation_cache import CacheChoice
     from delegraph.plugins.registry import PluginRegistry
     from delegraph.program.signatures import Key
 

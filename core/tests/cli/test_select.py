@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from delegraph.cli import main
 from delegraph.devtools.selective_build.contents import Contents, wheel_tag
 from delegraph.devtools.selective_build.distributions import Distribution
 from delegraph.devtools.selective_build.needs import needs_of
@@ -246,6 +247,50 @@ def test_a_zipapp_gives_the_same_bytes_and_has_nothing_else(pte_of: PteOf, told:
     assert answer["programs"] == {pte: Path(pte).stat().st_size}
     assert answer["outputs"] == [{"path": app, "kind": "zipapp", "nbytes": Path(app).stat().st_size}]
     assert Path(app).stat().st_mode & 0o111
+
+
+def test_bytecode_for_versions_of_python(pte_of: PteOf, told: Told, tmp_path: Path) -> None:
+    """It is used by the Python that it is for, and every other one takes the sources."""
+    pte, app = pte_of("m", calls("aten::neg.out")), str(tmp_path / "app.pyz")
+    here = ".".join(map(str, sys.version_info[:2]))
+    told("select", pte, "-o", app, "--bytecode", here)
+    assert output_of(app, folder=tmp_path) == output_here(told, pte, tmp_path)
+    folder = f"bytecode/{sys.implementation.cache_tag}/"
+    modules = {name for name in names(app) if name.endswith(".py") and "/" in name and not name.startswith("bytecode")}
+    assert {name.removeprefix(folder) for name in names(app) if name.startswith(folder)} >= {f"{m}c" for m in modules}
+    script = (
+        "import sys; {other}; sys.path.insert(0, sys.argv[1]); from delegraph_selected import load; load('m')\n"
+        "print(*{{'.pyz/bytecode/' in m.__file__ for n, m in sys.modules.items() if n.startswith('delegraph.')}})"
+    )
+    for other, is_used in (("0", "True"), ("sys.implementation.cache_tag = 'cpython-2'", "False")):
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            ELSEWHERE.partition("directory,")[0] + "sys.path.append(sys.argv[2])\n",
+        ]
+        command[-1] += script.format(other=other)
+        done = subprocess.run(
+            [*command, app, str(Path(np.__file__).parents[1])], capture_output=True, text=True, check=False
+        )
+        assert done.stdout.split() == [is_used], done.stderr
+
+
+def test_bytecode_needs_the_python_that_it_is_for(
+    pte_of: PteOf, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pte, app = pte_of("m", calls("aten::neg.out")), tmp_path / "app.pyz"
+    with pytest.raises(
+        InvalidArgument, match=r"there is no python3\.999 on the PATH: install it, or leave --bytecode out"
+    ):
+        zipapp(Contents({}, (), (), (), {}, "py3-none-any", ()), ["3.999"])
+    with pytest.raises(InvalidArgument, match=r"does not compile the modules:\n(.|\n)*SyntaxError"):
+        zipapp(Contents({"a/b.py": b"?"}, (), (), (), {}, "py3-none-any", ()), [f"3.{sys.version_info.minor}"])
+    with pytest.raises(SystemExit):
+        main(["select", pte, "-o", str(app), "--bytecode", "3"])
+    assert "'3' is no version of Python, such as 3.11" in capsys.readouterr().err
+    assert not app.exists()
 
 
 def test_a_helper_comes_without_the_kernels_of_its_package(pte_of: PteOf, told: Told, tmp_path: Path) -> None:

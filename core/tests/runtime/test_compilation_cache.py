@@ -146,7 +146,7 @@ def test_the_key_is_all_that_code_depends_on(
     for _ in range(2):
         assert len({code(**changes) for changes in others}) == 4
     assert len(written) == len(cache.entries()) == 4
-    monkeypatch.setattr(module, "host_description", lambda: "another machine")
+    monkeypatch.setattr("delegraph.interfaces.host.host_description", lambda: "another machine")
     code()
     assert len(written) == 5
     BackendCache("Other", cache).kept(lambda folder: written.append("other"), driver="driver 1", blob=[b"blob"])

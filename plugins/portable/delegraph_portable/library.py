@@ -1,4 +1,4 @@
-"""Kernels -> the library `portable`, which the modules of this package fill when they are imported."""
+"""Kernels -> the library `portable`, which the modules of this package fill as `operators.py` says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from delegraph.runtime.numpy_kernels.prepared import (
 from delegraph.runtime.numpy_kernels.promotion import DType, check_result, compute_type
 from delegraph.runtime.numpy_kernels.shapes import Shape, broadcast
 
-library: Final = KernelLibrary("portable")
+from .operators import OPERATORS
+
+library: Final = KernelLibrary("portable", OPERATORS)
 
 kernel: Final = partial(prepared_kernel, library)
 data_dependent: Final = partial(content_dependent_kernel, library)

@@ -11,19 +11,9 @@ eigen.py                eigenvalues, singular values, the pseudo-inverse
 matrix_exponential.py   exp(A)
 matrices.py             what those of linear algebra share
 library.py              the library, and how SciPy gets into it
+operators.py            which module has which kernels: the library imports it when one is looked up
 """
 
-from . import (  # noqa: F401  importing a family registers its kernels
-    cholesky,
-    eigen,
-    functions,
-    ldl,
-    lu,
-    matrix_exponential,
-    polynomials,
-    qr,
-    triangular,
-)
 from .library import library
 
 __all__ = ["library"]

@@ -1,4 +1,4 @@
-"""Kernels -> the library `special`, which the modules of this package fill when they are imported.
+"""Kernels -> the library `special`, which the modules of this package fill as `operators.py` says.
 
 Importing SciPy takes longer than everything else that a program's start needs, and most programs need none of these
 kernels. So kernels ask for SciPy here when they are prepared, which is when a method that calls them is loaded.
@@ -15,7 +15,9 @@ from delegraph.interfaces import KernelLibrary
 from delegraph.runtime.numpy_kernels.prepared import prepared_kernel
 from delegraph.runtime.numpy_kernels.promotion import DType
 
-library: Final = KernelLibrary("special")
+from .operators import OPERATORS
+
+library: Final = KernelLibrary("special", OPERATORS)
 
 kernel: Final = partial(prepared_kernel, library)
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph_cpu.blob import ITEM_SIZES
 from delegraph_cpu.graphs.checks import ELEMENT_TYPES, EXTERNAL
 from delegraph_cpu.graphs.messages import Message

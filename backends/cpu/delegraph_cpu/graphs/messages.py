@@ -5,9 +5,10 @@ There are no others in a graph that a blob holds: no functions, no training, no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["MESSAGES", "Content", "Field", "Message"]
 

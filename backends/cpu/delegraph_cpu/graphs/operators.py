@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph_cpu.graphs.attributes import allowed_integers, allowed_texts
 
 __all__ = ["Attribute", "Operator", "operators"]

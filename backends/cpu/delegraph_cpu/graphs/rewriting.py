@@ -8,13 +8,13 @@ How a graph refers to a weight is written anew as well, so that no name of a fil
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
 
 from delegraph.interfaces import Buffer
+from delegraph.lazy_dataclass import dataclass
 from delegraph_cpu.blob import ITEM_SIZES
 from delegraph_cpu.graphs.checks import ELEMENT_TYPES, EXTERNAL, OperatorOf, checked_graph, operator_of
 from delegraph_cpu.graphs.filed import filed_tensor, in_file

@@ -6,7 +6,6 @@ For every provider of onnxruntime: what is bound lies in the host's memory, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from delegraph.interfaces import (
     sizes_in_run,
     split_arguments,
 )
+from delegraph.lazy_dataclass import dataclass
 from delegraph_cpu.blob import BACKEND_ID, Blob
 from delegraph_cpu.runtime.adaptive import ThreadedSession
 from delegraph_cpu.runtime.faults import fault_of

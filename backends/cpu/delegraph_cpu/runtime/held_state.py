@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
+from delegraph.lazy_dataclass import dataclass
 from delegraph_cpu.blob import Blob, StateInfo
 from delegraph_cpu.runtime.ort_values import array_in, numpy_dtype, ort_value
 

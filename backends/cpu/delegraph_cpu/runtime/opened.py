@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph_cpu.blob import Blob
 from delegraph_cpu.runtime.open_session import Session
 

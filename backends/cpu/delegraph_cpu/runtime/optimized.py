@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import BackendCache, Buffer
+from delegraph.lazy_dataclass import dataclass
 from delegraph_cpu.blob import Blob, Weight, bytes_of, pack, unpack
 from delegraph_cpu.graphs.checks import checked_graph, operator_of_any
 from delegraph_cpu.graphs.filed import filed_tensor

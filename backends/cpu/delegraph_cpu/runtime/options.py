@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import DelegateOptions
+from delegraph.lazy_dataclass import dataclass
 from delegraph_cpu.blob import BACKEND_ID
 
 __all__ = ["ADAPTIVE", "CpuOptions"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +24,7 @@ from delegraph.interfaces import (
     Verdict,
     shared_data,
 )
+from delegraph.lazy_dataclass import dataclass
 from delegraph_machines.arguments import arrays_of
 from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, NamedWeights, unpack
 from delegraph_npu.runtime.events import log_operators

@@ -7,11 +7,11 @@ SRAM: then the bytes there must be, to the last one, those of one transfer from 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import Buffer
+from delegraph.lazy_dataclass import dataclass
 from delegraph_machines.hazards import Range
 from delegraph_npu.accesses import constants_of, dma_ranges, ranges_of
 from delegraph_npu.commands import Block, Command, DmaStart, DmaWait, Region, Stop

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import Buffer
+from delegraph.lazy_dataclass import dataclass
 from delegraph_machines.fixed_point import Rounding
 from delegraph_machines.hazards import Range
 from delegraph_npu.blob import Blob, IoTensor

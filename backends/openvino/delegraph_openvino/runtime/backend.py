@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +32,7 @@ from delegraph.interfaces import (
     sizes_in_run,
     split_arguments,
 )
+from delegraph.lazy_dataclass import dataclass
 from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, damaged, unpack, weight_data
 from delegraph_openvino.engine import LEFT, core
 from delegraph_openvino.ir.reading import read_ir, written_ir

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from delegraph.interfaces import (
     OptionValue,
     split_arguments,
 )
+from delegraph.lazy_dataclass import dataclass
 from delegraph_providers.blob import BLOB_VERSION, Blob, unpack
 from delegraph_providers.context_model import context_model
 from delegraph_providers.options import QnnOptions

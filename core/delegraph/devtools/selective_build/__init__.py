@@ -8,6 +8,7 @@ modules.py         modules -> the modules that they import, and what they need f
 distributions.py   module -> the distribution that it is of, with its requirements and licence
 contents.py        the choice -> the files of a deployable
 package.py         files -> wheel or zipapp
+bytecode.py        modules -> bytecode, for zipapps that start fast
 report.py          what was packed up -> what was kept and left out, with the sizes
 operator_yaml.py   needs -> `selected_operators.yaml`
 deployed.py        in the deployable: what was put in -> a loaded program

@@ -171,7 +171,7 @@ class _Generated:
 
     def files(self, launcher: str, programs: tuple[str, ...]) -> dict[str, bytes]:
         main = (
-            f"import sys\n\nfrom {launcher} import main\nfrom {PACKAGE} import deployed\n\nsys.exit(main(deployed))\n"
+            f"import sys\n\nfrom {PACKAGE} import deployed\nfrom {launcher} import main\n\nsys.exit(main(deployed))\n"
         )
         sources = {
             **self._kernels,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from pkgutil import get_data
 from typing import TypeAlias
 
 from delegraph.errors import InvalidArgument
@@ -47,7 +47,7 @@ class Deployed:
         name = program or self.programs[0]
         source: Source = name
         if name in self.programs:
-            source = files(self.package).joinpath("programs", f"{name}.pte").read_bytes()
+            source = get_data(self.package, f"programs/{name}.pte") or b""
         return Program.load(source, data_path=data_path, environment=self.environment())
 
     def load(self, program: str = "", *, method: str = "forward", data_path: DataSources | None = None) -> Module:
@@ -60,9 +60,10 @@ class Deployed:
 
 
 def only(library: KernelLibrary, kept: Mapping[str, Sequence[str]]) -> KernelLibrary:
-    """A library of the same name with the kernels `kept`: keys (`default` for the fallback) by operator."""
+    """A library of the same name with the kernels `kept`, whose modules are imported: keys (`default` for the
+    fallback) by operator."""
     chosen = KernelLibrary(library.name)
-    for kernel in library:
+    for kernel in library.registered():
         key = "default" if kernel.key is None else kernel_key_text(kernel.key)
         if key in kept.get(kernel.op, ()):
             chosen.add(kernel)

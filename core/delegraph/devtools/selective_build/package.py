@@ -10,9 +10,10 @@ import hashlib
 import io
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from delegraph.devtools.selective_build.bytecode import PREAMBLE, compiled
 from delegraph.devtools.selective_build.contents import PACKAGE, Contents
 from delegraph.errors import InvalidArgument
 
@@ -20,6 +21,8 @@ __all__ = ["wheel", "wheel_identity", "wheel_name", "zipapp"]
 
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 """The earliest that a zip file can tell."""
+
+_INITIAL: Final = f"{PACKAGE}/__init__.py"
 
 _SHEBANG: Final = b"#!/usr/bin/env python3\n"
 
@@ -57,12 +60,18 @@ def wheel(contents: Contents, identity: tuple[str, str]) -> bytes:
     return _zip({**files, f"{info}/RECORD": "".join([*record, f"{info}/RECORD,,\n"]).encode()})
 
 
-def zipapp(contents: Contents) -> bytes:
-    """A file that Python runs. Raises `InvalidArgument` for native code, which no zip can be run from."""
+def zipapp(contents: Contents, versions: Sequence[str] = ()) -> bytes:
+    """A file that Python runs, with bytecode for these versions of it. Raises `InvalidArgument` for native code, which
+    no zip can be run from, and as `compiled`."""
     if contents.tag != "py3-none-any":
         raise InvalidArgument(f"there is native code for {contents.tag} among the files; make a wheel (-o NAME.whl)")
+    files = dict(contents.files)
+    for version in dict.fromkeys(versions):
+        files |= compiled(contents.files, version)
+    if versions:
+        files[_INITIAL] = PREAMBLE.encode() + files[_INITIAL]
     licences = {f"licenses/{name}": text for name, text in sorted(contents.licences.items())}
-    return _zip({"__main__.py": contents.files[f"{PACKAGE}/__main__.py"], **contents.files, **licences}, _SHEBANG)
+    return _zip({"__main__.py": contents.files[f"{PACKAGE}/__main__.py"], **files, **licences}, _SHEBANG)
 
 
 def _zip(files: Mapping[str, bytes], start: bytes = b"") -> bytes:
@@ -71,7 +80,7 @@ def _zip(files: Mapping[str, bytes], start: bytes = b"") -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, data in files.items():
             entry = zipfile.ZipInfo(path, _TIME)
-            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.compress_type = zipfile.ZIP_STORED if path.endswith(".pyc") else zipfile.ZIP_DEFLATED
             entry.create_system = 3  # Unix, wherever this runs
             entry.external_attr = 0o100644 << 16
             archive.writestr(entry, data)

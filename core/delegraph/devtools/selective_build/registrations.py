@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any, Final
@@ -74,6 +74,7 @@ def _serve() -> None:
     library = PluginRegistry([offer]).load(offer.group, offer.name)
     answer: dict[str, Any] = {"home": None, "kernels": []}
     if type(library) is KernelLibrary:
+        list(library)  # imports what registers kernels when they are looked up
         answer["home"] = _home(library, homes.get(id(library), ""), offer)
         answer["kernels"] = [(*slot, module) for (owner, *slot), module in kernels.items() if owner == id(library)]
     json.dump(answer, answers)
@@ -91,8 +92,8 @@ def _watch() -> tuple[dict[tuple[int, str, str], str], dict[int, str]]:
         key = FALLBACK if kernel.key is None else kernel_key_text(kernel.key)
         kernels[id(self), kernel.op, key] = _importing()
 
-    def watched_init(self: KernelLibrary, name: str) -> None:
-        init(self, name)
+    def watched_init(self: KernelLibrary, name: str, modules: Mapping[str, Iterable[str]] | None = None) -> None:
+        init(self, name, modules)
         homes[id(self)] = _importing()
 
     KernelLibrary.add, KernelLibrary.__init__ = watched_add, watched_init  # type: ignore[method-assign]

@@ -12,10 +12,10 @@ The extended header is there only when there is segment data. Format: ExecuTorch
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final
 
 from delegraph.errors import InvalidProgram
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.schema import Buffer
 
 IDENTIFIER: Final = b"ET12"

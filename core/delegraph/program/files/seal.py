@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
 from delegraph.errors import RuntimeFault
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.buffers import byte_view
 from delegraph.program.files.header import BUNDLED_IDENTIFIER
 from delegraph.program.files.segment_source import SegmentSource, load

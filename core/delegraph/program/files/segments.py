@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program._generated.program_tables import DATA_SEGMENT
 from delegraph.program.files.content_pool import first_equals
 from delegraph.program.flatbuffer.builder import Tables, rows

@@ -10,11 +10,11 @@ Segment 0 is always there; the others where the program has such data. Equal blo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from typing import Final
 
 from delegraph.errors import InvalidArgument
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program._generated import program_tables as tables
 from delegraph.program.buffers import byte_view
 from delegraph.program.checks.verify import verify_program

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.kernel_calls import read_tensors, result_tensors, split_arguments
 from delegraph.program.prim_op_names import DEVICE_COPIES, ET_COPY_INDEX, ET_VIEW, PRIM_OPS
 from delegraph.program.schema import DelegateCall, ExecutionPlan, Instruction, KernelCall, MoveCall

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.debug_data import DebugData
 from delegraph.program.devices import memory_devices
 from delegraph.program.memory.live_ranges import (

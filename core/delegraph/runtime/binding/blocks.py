@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from delegraph.interfaces.kernel import BoundCall
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.schema import Chain, DelegateCall, ExecutionPlan, JumpFalseCall
 from delegraph.program.steps import StepKind, straight_runs
 from delegraph.runtime.binding.instructions import Binder

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, TypeGuard
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from delegraph.errors import Internal
 from delegraph.interfaces.backend import BackendExecutionContext
 from delegraph.interfaces.kernel import BoundCall
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.kernel_calls import read_tensors, result_tensors
 from delegraph.program.prim_op_names import BUILT_IN
 from delegraph.program.schema import DelegateCall, ExecutionPlan, Instruction, KernelCall

@@ -8,7 +8,6 @@ anything else                           an array, to be copied there
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +16,7 @@ from delegraph.errors import InvalidArgument
 from delegraph.interfaces.device import CUDA, CUDA_MANAGED, DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
 from delegraph.interfaces.dma_buf import DmaBuf
 from delegraph.interfaces.external_memory import ExternalTensor, read_cuda_array_interface
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.devices import Device
 from delegraph.program.schema import ExecutionPlan, Tensor
 from delegraph.runtime.resolution.delegates import Backends

@@ -7,13 +7,13 @@ control flow is one block: a list of calls without arguments, run one after the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf
 from operator import length_hint
 from time import monotonic
 
 from delegraph.errors import LimitExceeded, RuntimeFault
 from delegraph.interfaces.kernel import BoundCall
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.limits import Limits
 from delegraph.runtime.execution.stop import Stop, time_exceeded
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import cause_of
 from delegraph.interfaces.backend import BackendInterface
-from delegraph.interfaces.compilation_cache import CacheChoice
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.limits import DEFAULT_LIMITS, Limits
 from delegraph.runtime.resolution.backends import BackendRegistry
 from delegraph.runtime.resolution.kernels import KernelOrder, KernelRegistry
 
 if TYPE_CHECKING:
+    from delegraph.interfaces.compilation_cache import CacheChoice
     from delegraph.plugins.registry import PluginRegistry
 
 

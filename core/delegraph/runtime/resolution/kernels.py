@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delegraph.errors import (
@@ -22,6 +21,7 @@ from delegraph.errors import (
     not_loaded_text,
 )
 from delegraph.interfaces.kernel import Kernel, KernelKey, KernelLibraryInterface, kernel_key_text
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.kernel_calls import Need
 from delegraph.tables import printable
 

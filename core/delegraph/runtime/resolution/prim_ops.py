@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces.kernel import KernelContext
+from delegraph.lazy_dataclass import dataclass
 from delegraph.runtime.values.values import Array, Shape
 
 _Function: TypeAlias = Callable[..., object]

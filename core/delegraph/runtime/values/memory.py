@@ -7,7 +7,6 @@ ExecuTorch's `memory_manager.h` and `hierarchical_allocator.h`. `memory_id` coun
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Protocol, TypeAlias
 
@@ -18,6 +17,7 @@ from delegraph.errors import DelegraphError, InvalidArgument, MemoryAllocationFa
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.device import DeviceMemoryBuffer
 from delegraph.interfaces.platform import ALIGNMENT, DEFAULT_PLATFORM, Platform
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.schema import Buffer
 
 PLAN_ALIGNMENT: Final = 16

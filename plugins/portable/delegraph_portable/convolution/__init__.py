@@ -6,5 +6,3 @@ backward.py   `convolution_backward`
 geometry.py   sizes, strides, padding and dilation -> the shapes of all of them
 patches.py    `im2col`, `col2im`
 """
-
-from . import backward, forward, patches  # noqa: F401  importing them registers their kernels

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any, Final
@@ -18,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from delegraph.interfaces import BoundCall
+from delegraph.lazy_dataclass import dataclass
 from delegraph.runtime.numpy_kernels.evaluate import nothing, staged_call, staging_buffer
 from delegraph.runtime.numpy_kernels.prepared import Array, Context, when_constant
 from delegraph.runtime.numpy_kernels.promotion import check_same_dtype, check_same_kind, compute_type

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from delegraph.errors import InvalidArgument
+from delegraph.lazy_dataclass import dataclass
 from delegraph.runtime.numpy_kernels.prepared import Array
 from delegraph.runtime.numpy_kernels.shapes import Shape, per_dim
 

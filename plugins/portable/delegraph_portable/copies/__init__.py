@@ -4,5 +4,3 @@ views.py         views, copied: `view_copy`, `permute_copy`, `slice_copy`, `expa
 joining.py       `cat`, `stack`, `split_copy`, `unbind_copy`, `repeat`, `roll`, `flip`
 conversions.py   `clone`, `_to_copy`, `copy_`, `dim_order_ops::*`
 """
-
-from . import conversions, joining, views  # noqa: F401  importing them registers their kernels

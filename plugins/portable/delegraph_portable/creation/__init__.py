@@ -3,5 +3,3 @@
 factories.py   `full`, `arange`, `empty` …
 random.py      `rand`, `randint`, `normal`, `multinomial`, `native_dropout` …, and the generator that they draw from
 """
-
-from . import factories, random  # noqa: F401  importing them registers their kernels

@@ -6,5 +6,3 @@ grid_sampling.py   `grid_sampler_2d`, `grid_sampler_3d`
 interpolation.py   where an output samples, and the weights of what lies around
 pixel_shuffle.py   `pixel_shuffle`, `pixel_unshuffle`
 """
-
-from . import grid_sampling, padding, pixel_shuffle, upsampling  # noqa: F401  importing them registers their kernels

@@ -7,5 +7,3 @@ segments.py        `segment_reduce`
 embedding_bag.py   bags of embeddings, and their gradients
 indices.py         index tensors -> checked places in memory
 """
-
-from . import embedding_bag, reading, scattering, segments, writing  # noqa: F401  importing them registers their kernels

@@ -4,5 +4,3 @@ attention.py   attention over a cache, in floats and over quantized values
 cache.py       writing into a cache
 hadamard.py    the Hadamard transform of rotated weights
 """
-
-from . import attention, cache, hadamard  # noqa: F401  importing them registers their kernels

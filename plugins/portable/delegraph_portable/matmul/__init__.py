@@ -4,5 +4,3 @@ products.py    `mm`, `bmm`, `addmm`, `baddbmm`, `addmv`, `_int_mm`, `linear`
 grouped.py     the product of a mixture of experts
 attention.py   `_native_multi_head_attention`, `_transformer_encoder_layer_fwd`
 """
-
-from . import attention, grouped, products  # noqa: F401  importing them registers their kernels

@@ -3,5 +3,3 @@
 forward.py    `_native_batch_norm_legit`, `native_layer_norm`, `native_group_norm` …
 backward.py   their gradients
 """
-
-from . import backward, forward  # noqa: F401  importing them registers their kernels

@@ -7,5 +7,3 @@ comparison.py       `eq` … `lt`, logical and bitwise operations, shifts, `wher
 activations.py      `relu`, `gelu`, `elu`, `glu`, `_softmax`, `_log_softmax` …
 error_function.py   erf, which NumPy lacks
 """
-
-from . import activations, arithmetic, comparison, powers, unary  # noqa: F401  importing them registers their kernels

@@ -5,5 +5,3 @@ adaptive.py   `_adaptive_avg_pool2d`, `adaptive_max_pool2d`, `fractional_max_poo
 backward.py   their gradients
 windows.py    what a window sees of a padded tensor
 """
-
-from . import adaptive, backward, forward  # noqa: F401  importing them registers their kernels

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces import BoundCall
+from delegraph.lazy_dataclass import dataclass
 from delegraph.runtime.numpy_kernels.evaluate import StagingBuffer, staged_call
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import BOOL, INT64, DType, check_kind, check_result, compute_type

@@ -4,5 +4,3 @@ tensors.py      quantize and dequantize, by tensor, channel, token and group; `a
 parameters.py   `choose_qparams`
 weights.py      embeddings and products with weights of 8, 4 or 2 bits
 """
-
-from . import parameters, tensors, weights  # noqa: F401  importing them registers their kernels

@@ -6,5 +6,3 @@ unique.py     `_unique2`, `unique_dim`, `unique_consecutive`
 counting.py   `histc`, `histogram`, `bincount` …
 ordering.py   torch's order of elements: NaN last
 """
-
-from . import counting, search, sort, unique  # noqa: F401  importing them registers their kernels

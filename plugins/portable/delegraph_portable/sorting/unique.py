@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces import KernelContext
+from delegraph.lazy_dataclass import dataclass
 from delegraph.runtime.numpy_kernels.prepared import Array
 from delegraph.runtime.numpy_kernels.promotion import check_result, compute_type, is_complex
 from delegraph.runtime.numpy_kernels.shapes import wrap_dim

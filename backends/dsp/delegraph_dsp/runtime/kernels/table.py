@@ -7,12 +7,12 @@ which of these a binary may pass, so that a stranger's binary is refused before 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph_dsp.program import KERNELS, Launch, Operand
 from delegraph_machines.fixed_point import rescale
 
