@@ -129,10 +129,15 @@ def test_what_has_no_value_is_named() -> None:
 def test_a_backend_that_is_lowered_for_under_several_names() -> None:
     """Two partitioners of one distribution: which of them it was nobody can tell from the file."""
     offers = {"partitioners": [SimpleNamespace(name=name, distribution="acme") for name in ("fast", "small")]}
-    plugins: Any = SimpleNamespace(find=lambda group, name: SimpleNamespace(distribution="acme"), offers=offers.get)
+    found = SimpleNamespace(distribution="acme")
+    made = SimpleNamespace(delegation_spec=SimpleNamespace(backend_id="AcmeBackend"))
+    plugins: Any = SimpleNamespace(find=lambda *_: found, offers=offers.get, create=lambda *_: made)
     program: Any = SimpleNamespace(backend_ids={"AcmeBackend"})
     with pytest.raises(InvalidArgument, match="AcmeBackend of acme is lowered for as fast, small: say which"):
         backend_names(program, None, plugins)
+    others = SimpleNamespace(delegation_spec=SimpleNamespace(backend_id="OtherBackend"))
+    plugins.create = lambda _, name, options: made if name == "small" else others
+    assert backend_names(program, None, plugins)["AcmeBackend"].name == "small"
 
 
 MODEL = """

@@ -35,7 +35,7 @@ _RANK: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class IoTensor:
-    """An input, an output or a result within the delegate, in torch's order of dims, and where its elements lie, strides
+    """An input, an output or a result within the delegate, in torch's order of dims; where its elements lie, strides
     in bytes."""
 
     region: Region

@@ -30,7 +30,7 @@ from delegraph.debugging.subgraph import Reference
 from delegraph.debugging.trial import compiled
 from delegraph.debugging.verdict import Verdict
 from delegraph.devtools.backend_reports import asked_to_report
-from delegraph.errors import InvalidArgument, cause_of
+from delegraph.errors import DelegraphError, InvalidArgument, cause_of
 from delegraph.plugins.plugin_spec import PluginName, PluginSpec
 from delegraph.plugins.registry import PluginRegistry, default_registry
 from delegraph.program.debug_data import DebugData, debug_data_of
@@ -172,6 +172,8 @@ def backend_names(
     for backend_id in sorted(ids):
         distribution = plugins.find("backends", backend_id).distribution
         names = [offer.name for offer in plugins.offers("partitioners") if offer.distribution == distribution]
+        if len(names) > 1:
+            names = [name for name in names if _lowers_for(backend_id, name, plugins)] or names
         if len(names) != 1:
             raise InvalidArgument(
                 f"{backend_id} of {distribution} is lowered for as {', '.join(names) or 'nothing'}: say which, with its"
@@ -179,6 +181,15 @@ def backend_names(
             )
         chosen[backend_id] = PluginSpec(names[0])
     return chosen
+
+
+def _lowers_for(backend_id: str, name: str, plugins: PluginRegistry) -> bool:
+    """Whether a partitioner says, without options, that its delegates are this backend's."""
+    try:
+        partitioner = plugins.create("partitioners", name, {})
+    except DelegraphError:  # it cannot be made without options
+        return False
+    return getattr(getattr(partitioner, "delegation_spec", None), "backend_id", None) == backend_id
 
 
 # ---- the run -------------------------------------------------------------------------------------------------------
@@ -236,10 +247,10 @@ def _of_run(
         handles = expected.told.delegates[delegate.index].get(step, ()) if delegate else ()
         if handles:
             values[handles[-1]] = handles, value, delegate
-    for handles, value, by in values.values():
-        layer = expected.layer(handles, value, by)
+    for told, value, by in values.values():
+        layer = expected.layer(told, value, by)
         if layer is not None:
-            yield handles, layer
+            yield told, layer
 
 
 def _without_values(expected: ExpectedValues, delegate: Delegate, compared: Collection[int]) -> Iterator[str]:
