@@ -73,7 +73,7 @@ def _values(graph: Buffer) -> dict[str, str]:
 
 
 def run_of(blob: Blob, tracer: EventTracer | None, values: bool) -> Run:
-    """What runs a session of the blob's graph: it tells `tracer` the value of each node, or else the times."""
+    """The function that runs a session of the blob's graph, and tells `tracer` the value of each node, or its time."""
     if tracer is None:
         return run_plain
     if values:
