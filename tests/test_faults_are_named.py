@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import delegraph
-from delegraph.devtools import load_model, profile
+from delegraph.cli import main
+from delegraph.devtools import load_model
 from delegraph.interfaces import BlobFormat, Buffer
 from delegraph.program import deserialize_program, serialize_program
 from delegraph_cpu import blob as cpu_blob
@@ -25,6 +28,7 @@ from delegraph_providers.blob import format_of
 from delegraph_providers.providers import WEBGPU
 
 WIDTH = 16
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Block(nn.Module):
@@ -80,14 +84,35 @@ def lowered(backend: str, model: Any) -> bytes:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_slow_layer(backend: str) -> None:
-    program = lowered(backend, prepared(backend, net(hidden=4096)))
-    options: Any = {backend: {"num_threads": 1}} if backend in ("cpu", "openvino", "mnn") else {}
-    measured = profile(program, (X,), warmup=2, repeat=5, backend_options=options)
-    slowest = max(measured.nodes, key=lambda node: min(node.seconds))
-    assert slowest.module.startswith(ODD) and LINE in slowest.line
-    modules = {module.name: min(module.seconds) for module in measured.modules}
-    assert modules[ODD] == max(time for name, time in modules.items() if name)
+def test_a_slow_layer(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In numbers, in the flame graph and in the trace. It has forty times as much work as the layers around it."""
+    rows = X.repeat(1 if backend in QUANTIZED else 64, 1)  # simulations take a while
+    backends = [backend] if backend else []
+    quantizers = {"quantizers": backends, "calibration_data": [(rows,)]} if backend in QUANTIZED else {}
+    pte, svg, trace = (tmp_path / name for name in ("m.pte", "flame.svg", "trace.json"))
+    delegraph.lower(net(1024), (rows,), backends=backends, **quantizers).save(pte)  # type: ignore[arg-type]
+    words = ["--warmup", "1", "--repeat", "5", "--json", "--flame", str(svg), "--perfetto", str(trace)]
+    assert main(["profile", str(pte), *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+
+    modules = {row["name"]: row for row in told["modules"]}
+    assert max("0123", key=lambda name: modules.get(name, {"share": 0})["share"]) == ODD
+    assert modules[ODD]["share"] > 0.5 and LINE in told["lines"][0]["name"]
+    assert told["nodes"][0]["module"].startswith(ODD) and LINE in told["nodes"][0]["line"]
+    assert sum(row["share"] for row in told["nodes"]) == pytest.approx(1)
+    assert [bool(row["nodes"]) for row in told["delegates"]] == [True] * len(backends), "it reports its nodes"
+    assert {"cycles", "energy_pj"} <= set(modules[ODD]["counters"]) or backend not in QUANTIZED
+
+    boxes = [box for box in ElementTree.parse(svg).getroot().iter(f"{SVG}rect") if box.get("class") == "line"]
+    widest = max(boxes, key=lambda box: float(box.get("width", 0)) if len(box) else 0.0)
+    assert LINE in (widest[0].text or "")
+    events = json.loads(trace.read_text())["traceEvents"]
+    engines = {row["tid"] for row in events if row["name"] == "thread_name" and row["args"]["name"] != "host"}
+    spent: dict[str, float] = {}
+    for row in (row for row in events if row["ph"] == "X" and (row["tid"] in engines or not backends)):
+        lines = row["args"].get("lines", "")
+        spent[lines] = spent.get(lines, 0.0) + row["dur"] * bool(lines)
+    assert LINE in max(spent, key=spent.__getitem__)
 
 
 @pytest.mark.parametrize("backend", [*BACKENDS, ON_QNN])
@@ -97,7 +122,7 @@ def test_a_large_weight(backend: str) -> None:
         assert not weights  # its binary is its compiler's own
         return
     largest = max(weights, key=lambda weight: weight.nbytes)
-    assert largest.module.startswith(ODD), largest
+    assert largest.module.startswith(f"{ODD}.") and largest.label.startswith(largest.module), largest
     assert LINE in " ".join(largest.origin.lines), largest
 
 

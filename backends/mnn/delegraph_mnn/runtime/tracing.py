@@ -19,7 +19,6 @@ from delegraph_cpu.blob import Blob
 from delegraph_cpu.graphs.checks import checked_graph, operator_of_any
 from delegraph_cpu.graphs.messages import Message
 from delegraph_cpu.graphs.wire import encoded
-from delegraph_cpu.runtime.describing import node_names
 from delegraph_cpu.runtime.tapping import values_of_nodes
 from delegraph_mnn.engine import mnn
 
@@ -78,6 +77,8 @@ def run_of(blob: Blob, tracer: EventTracer | None, values: bool) -> Run:
         return run_plain
     if values:
         return partial(run_logged, tracer, _values(blob.graph))
+    from delegraph_cpu.runtime.describing import node_names
+
     return partial(run_timed, tracer, node_names(blob))
 
 

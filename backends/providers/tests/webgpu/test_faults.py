@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests import test_faults_are_named as faults
@@ -9,8 +11,8 @@ from tests import test_faults_are_named as faults
 pytestmark = pytest.mark.accelerators
 
 
-def test_a_slow_layer() -> None:
-    faults.test_a_slow_layer("webgpu")
+def test_a_slow_layer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    faults.test_a_slow_layer("webgpu", tmp_path, capsys)
 
 
 def test_a_large_weight() -> None:
