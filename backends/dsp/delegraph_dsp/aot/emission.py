@@ -76,7 +76,8 @@ def emit(
 def _result(view: View, placed: Placed, memory: OuterMemory) -> Result:
     stays = view.value in placed.resident
     region, begin = (None, placed.resident[view.value]) if stays else memory.place(view.value)
-    return Result(region, begin + view.offset * ITEM_NBYTES[view.dtype], view.dtype, view.shape, view.strides)
+    strides = _plain(view.shape, view.strides)
+    return Result(region, begin + view.offset * ITEM_NBYTES[view.dtype], view.dtype, view.shape, strides)
 
 
 class OuterMemory:
