@@ -83,10 +83,10 @@ def lowered(backend: str, model: Any) -> bytes:
     return program
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [*BACKENDS, ON_QNN])
 def test_a_slow_layer(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In numbers, in the flame graph and in the trace. It has forty times as much work as the layers around it."""
-    rows = X.repeat(1 if backend in QUANTIZED else 64, 1)  # simulations take a while
+    rows = X.repeat(1 if backend in (*QUANTIZED, "qnn") else 64, 1)  # simulations take a while
     backends = [backend] if backend else []
     quantizers = {"quantizers": backends, "calibration_data": [(rows,)]} if backend in QUANTIZED else {}
     pte, svg, trace = (tmp_path / name for name in ("m.pte", "flame.svg", "trace.json"))

@@ -69,8 +69,10 @@ class QnnOptions(ProviderOptions):
         for some operators.
     vtcm_mb: megabytes of the processor's own memory that a delegate may take; 0: all of it.
     performance_mode: how fast the processor is clocked. At load only.
+    profiling: whether a tracer is told the time of each node, as the processor counts its cycles. At load only.
     """
 
+    for_users: ClassVar[frozenset[str]] = frozenset({"profiling"})
     backend_id: ClassVar[str] = QNN.backend_id
     numbers: ClassVar[frozenset[str]] = frozenset({"soc_model", "htp_arch", "vtcm_mb"})
     soc_model: int = 57
@@ -78,6 +80,7 @@ class QnnOptions(ProviderOptions):
     precision: str = "f16"
     vtcm_mb: int = 0
     performance_mode: str = "default"
+    profiling: bool = False
 
     def __post_init__(self) -> None:
         self._check(
@@ -87,6 +90,7 @@ class QnnOptions(ProviderOptions):
                 ("precision", self.precision in PRECISIONS, " or ".join(PRECISIONS)),
                 ("vtcm_mb", _is_count(self.vtcm_mb), "0 to 999"),
                 ("performance_mode", self.performance_mode in MODES, ", ".join(MODES)),
+                ("profiling", isinstance(self.profiling, bool), "true or false"),
             ]
         )
 
