@@ -180,7 +180,7 @@ def gap(method: str, name: str, actual: Value, expected: Value, share: float | N
         apart = torch.where(both, (wide_a - wide_e).abs(), 0)
         scale = allowed_error(wide_e, 1.0) or 1.0
         errors.append(float(apart.max()) / scale if apart.numel() else 0.0)
-        allowed.append(usual_share(e.dtype) if share is None else share)
+        allowed.append(max(usual_share(a.dtype), usual_share(e.dtype)) if share is None else share)
     pairs = [*zip(expected, actual, strict=False)]
     return LayerGap(
         method=method, name=name, error=inf if nonfinite else max(errors), allowed=max(allowed),

@@ -29,7 +29,7 @@ __all__ = ["QnnProfile", "log_nodes"]
 
 _WHOLE: Final = "Accelerator (execute) time"
 _ADDED: Final = re.compile(r"(?:[: ]OpId_\d+)? \(cycles\)$")
-"""What the name of a node has behind it: the provider's own number, and the unit."""
+"""The end of a node's name there: the provider's own number, and the unit."""
 
 
 class QnnProfile:
