@@ -773,6 +773,7 @@ def test_the_report_as_text_json_and_picture(net: Net, tmp_path: Any, capsys: py
     texts = [element.text or "" for element in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert any("hidden" in text for text in texts)
     assert len(list(picture.iter("{http://www.w3.org/2000/svg}rect"))) == 1 + len(data["methods"]["forward"]["layers"])
+    assert texts[:5] == ["0 dB", "10", "20", "30", "40"]
     quantized.save(tmp_path / "q.pt2")
     assert set(torch.export.load(tmp_path / "q.pt2").state_dict) == set(quantized.program.state_dict)
 

@@ -186,7 +186,8 @@ class PartitionConverter(CallConverter):
         info = _tensor_info(self.builder.target, node, f"output_{index}")
         self.output_infos.append(info)
         inner, outer = self.builder.value(node), outer_dtype_of(node)
-        result = self.builder.cast(inner, outer) if outer in HALVES else self.builder.op("Identity", inner)
+        with self.builder.on_behalf_of(node):
+            result = self.builder.cast(inner, outer) if outer in HALVES else self.builder.op("Identity", inner)
         return _declared(result, info, node)
 
     def write_back(self, state: Node, buffer: HeldTensor, source: Node) -> None:

@@ -386,8 +386,9 @@ class GraphBuilder:
 
     @contextmanager
     def on_behalf_of(self, *calls: Node) -> Iterator[None]:
-        """Note the debug handles of `calls` for the values of all operators that the body of the `with` adds. Calls
-        within the bodies of a control flow keep their own."""
+        """Note the debug handles of `calls` for the values of all operators that the body of the `with` adds, and for a
+        value that was there and is theirs, too: of the quantizing behind an operator on integers. Calls within the
+        bodies of a control flow keep their own."""
         before = len(self.nodes)
         yield
         handles = debug_handles(*calls)
@@ -395,6 +396,9 @@ class GraphBuilder:
             for value in node.outputs:
                 # not over those of calls within a body, which were converted first
                 self.debug_handles.setdefault(value, handles)
+        result = getattr(self.integers.get(calls[0]), "value", None) or self.values.get(calls[0])
+        if isinstance(result, ir.Value) and result in self.debug_handles:
+            self.debug_handles[result] = tuple(dict.fromkeys((*self.debug_handles[result], *handles)))
 
     @contextmanager
     def standing_for(self, values: Mapping[Node, ir.Value]) -> Iterator[None]:

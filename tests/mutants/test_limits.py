@@ -221,6 +221,13 @@ LIMITS = [
     ),
     Limit(
         "delegraph_dsp.runtime.validator",
+        "operator.result.end > _room",
+        ("operator.result.end >= _room", "operator.result.end > 1 + _room"),
+        DSP,
+    ),
+    Limit("delegraph_dsp.runtime.validator", "result.region < len", ("result.region <= len",), DSP),
+    Limit(
+        "delegraph_dsp.runtime.validator",
         "transfer.stride < transfer.row_nbytes",
         ("transfer.stride <= transfer.row_nbytes", "transfer.stride + 1 < transfer.row_nbytes"),
         DSP,

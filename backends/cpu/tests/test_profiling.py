@@ -18,7 +18,7 @@ from delegraph.interfaces import BackendInitContext
 from delegraph.runtime import EventTracer
 from delegraph_cpu.aot.preprocess import CpuLowering
 from delegraph_cpu.runtime.backend import CpuBackend
-from delegraph_cpu.runtime.profiling import blob_name
+from delegraph_cpu.runtime.profiling import _runs, blob_name
 
 X = torch.randn(1, 3, 16, 16)
 OPTIONS = {"cpu": {"profiling": True}}
@@ -131,6 +131,23 @@ def test_a_run_that_fails_has_no_events_and_takes_none() -> None:
 def test_names_of_what_was_made_of_a_node(name: str, there: str) -> None:
     names = {"Relu_2_0", "Gemm_5_0", "Clip_3_0", "Conv_1_0", "gemm_output", "gemm_output_token_4"}
     assert blob_name(name, names) == there
+
+
+def test_the_device_s_own_clock_comes_before_the_host_s() -> None:
+    """As WebGPU's provider tells them, behind all runs."""
+
+    def event(cat: str, name: str, ts: int, dur: int) -> dict[str, Any]:
+        return {"cat": cat, "name": name, "ts": ts, "dur": dur, "args": {"op_name": "Gemm"}}
+
+    host = [event("Node", "Gemm_0_kernel_time", 12, 1), event("Session", "model_run", 10, 90)]
+    host += [event("Node", "Gemm_0_kernel_time", 112, 1), event("Session", "model_run", 110, 70)]
+    device = [event("Api", f"{name}&MatMul", 0, dur) for dur in (40, 30) for name in ("Gemm_0&Gemm", "Relu_1&Relu")]
+    runs = _runs([*host, *device])
+    assert [(began, [(e["name"], e["ts"], e["dur"]) for e in nodes]) for began, nodes in runs] == [
+        (10, [("Gemm_0", 10, 40), ("Relu_1", 50, 40)]),
+        (110, [("Gemm_0", 110, 30), ("Relu_1", 140, 30)]),
+    ]
+    assert [[e["name"] for e in nodes] for _, nodes in _runs([*host, *device[:3]])] == [["Gemm_0_kernel_time"]] * 2
 
 
 class Products(nn.Module):

@@ -121,6 +121,9 @@ def unpack(data: bytes | memoryview, named_data: Mapping[str, Buffer] | None = N
         for region in header.regions:
             if region.kind not in REGION_KINDS or region.dtype not in DTYPES or len(region.shape) > MOST_RANK:
                 raise ValueError(f"there is no {region!r:.200}")
+        for result in filter(None, (operator.result for operator in header.operators)):
+            if result.dtype not in DTYPES or not len(result.shape) == len(result.strides) <= MOST_RANK:
+                raise ValueError(f"there is no {result!r:.200}")
     return Program(
         header.device,
         header.tcm_nbytes,

@@ -25,6 +25,7 @@ __all__ = [
     "Operator",
     "Program",
     "Region",
+    "Result",
     "Transfer",
     "Wait",
     "nbytes_of",
@@ -143,11 +144,30 @@ Command: TypeAlias = Transfer | Wait | Launch
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """Where an operator's result lies once its last command has run: in the TCM, or in the region of this number; the
+    byte of its first element, and the strides of its elements, in elements."""
+
+    region: Size | None
+    begin: Size
+    dtype: str
+    shape: tuple[Size, ...]
+    strides: tuple[Size, ...]
+
+    @property
+    def end(self) -> int:
+        """The first byte behind it."""
+        return self.begin + span(self.shape, self.strides) * ITEM_NBYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator of the model: a name, and the key of the delegate's debug handles."""
+    """An operator of the model: a name, and its name in the model's dialect. `result` is None of one whose result is
+    not what the model's call gives."""
 
     name: str
     target: str
+    result: Result | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from delegraph.errors import DelegateInvalidCompatibility
 from delegraph_dsp.binary import pack, unpack
 from delegraph_dsp.device import device_named, device_text
 from delegraph_dsp.isa import OPCODES, Instruction, Loop
-from delegraph_dsp.program import Command, Launch, Operand, Operator, Program, Region, Transfer, Wait
+from delegraph_dsp.program import Command, Launch, Operand, Operator, Program, Region, Result, Transfer, Wait
 from delegraph_dsp.runtime.validator import validate
 
 TCM = 4096
@@ -48,6 +48,12 @@ def reading(shape: tuple[int, ...], strides: tuple[int, ...]) -> Program:
     return program(LOAD, Wait(0), replace(COPY, operands=(first, last)), STORE, Wait(0))
 
 
+def giving(end: int, region: int | None, **changes: Any) -> Program:
+    """The copy's result is the last bytes before `end`."""
+    result = replace(Result(region, end - 64, "int8", (64,), (1,)), **changes)
+    return program(operators=(Operator("copy", "aten::clone", result),))
+
+
 def looping(**changes: Any) -> Program:
     move = replace(Instruction(VMOVE, 1, (0,)), **changes)
     return program(loops=(Loop(((move,),), 1),))
@@ -64,6 +70,9 @@ def looping(**changes: Any) -> Program:
         (loading(rows=2, row_nbytes=32, stride=32), loading(rows=2, row_nbytes=32, stride=31), "are empty, or overlap"),
         (loading(), loading(stride=65), "rows every 65 bytes of region 2"),
         (loading(), loading(task=1), "there is no operator 1"),
+        (giving(128, None), giving(129, None), "the result of copy lies in no memory"),
+        (giving(64, 3), giving(65, 3), "the result of copy lies in no memory"),
+        (giving(64, 3), giving(64, 4), "the result of copy lies in no memory"),
         (reading((64, 1), (1, 2**62 - 1)), reading((64, 1), (1, 2**62)), "has strides that no memory has"),
         (looping(target=31), looping(target=32), "writes a register that there is not"),
         (looping(sources=(31,)), looping(sources=(32,)), "reads a register that there is not"),
@@ -91,6 +100,13 @@ def test_dims(rank: int, admitted: bool) -> None:
     for made in (reading(dims, steps), program(regions=regions)):
         with nullcontext() if admitted else pytest.raises(DelegateInvalidCompatibility):
             validate(unpack(pack(made)))
+
+
+@pytest.mark.parametrize("changes", [{"dtype": "int4"}, {"shape": (64, 1)}, {"shape": (1,) * 9, "strides": (1,) * 9}])
+def test_results_that_there_are_not(changes: dict[str, Any]) -> None:
+    assert unpack(pack(giving(64, 3))) == giving(64, 3)
+    with pytest.raises(DelegateInvalidCompatibility, match="there is no Result"):
+        unpack(pack(giving(64, 3, **changes)))
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,10 @@ from torch.export import Dim
 
 import delegraph
 from delegraph.errors import InvalidArgument, NotSupported
+from delegraph.runtime import EventTracer
 from delegraph_mnn.runtime import conversion
 from delegraph_mnn.runtime.backend import MnnBackend
+from delegraph_mnn.runtime.tracing import node_of
 
 functional = nn.functional
 
@@ -187,6 +189,32 @@ def test_an_option_has_the_values_that_it_has(options: dict[str, int | str], tol
 def test_an_option_of_lowering_is_in_the_file() -> None:
     lowered = delegraph.lower(nn.Linear(4, 2), (torch.randn(1, 4),), backends=["mnn{precision=f16, num_threads=1}"])
     torch.testing.assert_close(delegraph.load(bytes(lowered))(torch.ones(1, 4)).shape, torch.Size((1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("operation", "node"),
+    [
+        ("Gemm_1_0", "Gemm_1_0"),
+        ("Gemm_1_0__matmul_converted_raster_0", "Gemm_1_0"),
+        ("Conv_10_0_raster_0", "Conv_10_0"),
+        ("ConvertTensor12", "ConvertTensor12"),
+    ],
+)
+def test_operations_are_of_the_nodes_that_they_are_named_after(operation: str, node: str) -> None:
+    assert node_of(operation, {"Gemm_1_0", "Conv_1_0", "Conv_10_0"}) == node
+
+
+def test_values_are_those_before_what_is_fused() -> None:
+    """MNN computes the product and the ReLU behind it at once, and gives images of one dim four."""
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Unflatten(1, (1, 8)), nn.Conv1d(1, 2, 3)), torch.randn(2, 8)
+    tracer = EventTracer()
+    run = delegraph.load(
+        bytes(whole(model, (x,))), event_tracer=tracer, backend_options={"mnn": {"intermediate_outputs": True}}
+    )
+    torch.testing.assert_close(run(x), model(x))
+    told = {event.name: event.value for block in tracer.blocks for event in block.debug_events}
+    np.testing.assert_allclose(told["Gemm_0_0"], model[0](x).detach(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(told["Conv_3_0"], model(x).detach(), rtol=1e-5, atol=1e-5)
 
 
 def test_it_is_compared_with_others() -> None:

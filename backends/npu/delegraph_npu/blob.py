@@ -1,7 +1,7 @@
 """A delegate's blob: a compiled partition -> a header and sections -> a compiled partition.
 
-    header     the device's description, TOML, rounding, sizes of memories, inputs, outputs, the operators' names; key
-               and size of the weights, where they lie in the program's named data
+    header     the device's description, TOML, rounding, sizes of memories, inputs, outputs, the operators' names, and
+               where their results lie; key and size of the weights, where they lie in the program's named data
     stream     commands: `command_stream.py`
     tables     region TABLES: scales, lookup tables, constant operands
     weights    region WEIGHTS, unless the header has their key
@@ -36,7 +36,8 @@ _RANK: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class IoTensor:
-    """An input or output of the delegate, in torch's order of dims, and where its elements lie, strides in bytes."""
+    """An input, an output or a result within the delegate, in torch's order of dims; where its elements lie, strides
+    in bytes."""
 
     region: Region
     offset: Size
@@ -63,7 +64,8 @@ class NamedWeights:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """The content of a blob, which `pack` writes; buffers are views when read."""
+    """The content of a blob, which `pack` writes; buffers are views when read. `values` are, for each operator, where
+    its result lies once its last command has run; None where it never lies there as a whole."""
 
     device: str
     rounding: str
@@ -75,11 +77,17 @@ class Blob:
     inputs: tuple[IoTensor, ...]
     outputs: tuple[IoTensor, ...]
     operators: tuple[str, ...]
+    values: tuple[IoTensor | None, ...] = ()
+
+    @property
+    def tensors(self) -> tuple[IoTensor, ...]:
+        """The inputs, the outputs, and the operators' results."""
+        return (*self.inputs, *self.outputs, *filter(None, self.values))
 
 
 def pack(blob: Blob) -> bytes:
     """The bytes of `blob`. Raises `ValueError` for an input or output of too many dims."""
-    for tensor in (*blob.inputs, *blob.outputs):
+    for tensor in blob.tensors:
         _check(tensor)
     sections = {"stream": blob.stream, "tables": blob.tables}
     header = {field.name: getattr(blob, field.name) for field in fields(blob) if field.name not in _SECTIONS}
@@ -100,7 +108,9 @@ def unpack(data: Buffer) -> Blob:
         blob = read_record(Blob, content.header, stream=stream, tables=tables, weights=weights)
         if blob.rounding not in ROUNDINGS:
             raise ValueError(f"rounding {blob.rounding!r:.40}")
-        for tensor in (*blob.inputs, *blob.outputs):
+        if len(blob.values) not in (0, len(blob.operators)):
+            raise ValueError(f"{len(blob.operators)} operators, and {len(blob.values)} results of them")
+        for tensor in blob.tensors:
             _check(tensor)
     return blob
 

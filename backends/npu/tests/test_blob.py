@@ -30,6 +30,11 @@ def test_a_blob_without_its_weights() -> None:
     assert unpack(pack(blob)) == blob
 
 
+def test_a_blob_that_says_where_results_lie() -> None:
+    blob = replace(BLOB, values=(None, SCALAR))
+    assert unpack(pack(blob)) == blob
+
+
 def test_spans() -> None:
     assert (TENSOR.span, SCALAR.span, replace(TENSOR, shape=(1, 0, 3)).span) == (12, 4, 0)
 
@@ -57,6 +62,8 @@ def tensor(**fields: Any) -> dict[str, Any]:
         ({"rounding": "triple"}, "", "rounding 'triple'"),
         ({"sram_nbytes": "64"}, "", "expected a size, not '64'"),
         ({"operators": [7]}, "", "expected a string, not 7"),
+        ({"values": [None]}, "", "2 operators, and 1 results of them"),
+        ({"values": [None, tensor(offset=-4)["inputs"][0]]}, "", "expected a size, not -4"),
         ({"named_weights": {"key": "k"}}, "", "KeyError: 'nbytes'"),
         (tensor(region=7), "", "7 is not a valid Region"),
         (tensor(region="0"), "", "expected an integer, not '0'"),

@@ -12,9 +12,10 @@ from delegraph.interfaces import BlobFormat, BlobTensor, Buffer, read_record
 from delegraph.lazy_dataclass import dataclass
 from delegraph_providers.providers import Provider
 
-__all__ = ["BLOB_VERSION", "DTYPES", "Blob", "format_of", "pack", "unpack"]
+__all__ = ["BLOB_VERSION", "DTYPES", "Blob", "CompiledNode", "format_of", "pack", "unpack"]
 
 BLOB_VERSION: Final = 1
+_HEADER: Final = ("provider", "sdk", "inputs", "outputs", "read", "written", "nodes")
 
 DTYPES: Final = {
     "float32": 1,
@@ -31,9 +32,20 @@ DTYPES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledNode:
+    """A node of the ONNX graph that was compiled, called as its first result, and what it reads of inputs and of other
+    nodes' results."""
+
+    name: str
+    operator: str
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Blob:
     """A blob's content. `provider` is the version that compiled `binary`, `sdk` that of the tools below it; `read` and
-    `written` are the names of the inputs and outputs of `binary`, in its order, which may read fewer inputs."""
+    `written` are the names of the inputs and outputs of `binary`, in its order, which may read fewer inputs. It was
+    compiled of `nodes`."""
 
     provider: str
     sdk: str
@@ -42,6 +54,7 @@ class Blob:
     read: tuple[str, ...]
     written: tuple[str, ...]
     binary: Buffer
+    nodes: tuple[CompiledNode, ...] = ()
 
 
 def format_of(provider: Provider) -> BlobFormat:
@@ -51,7 +64,7 @@ def format_of(provider: Provider) -> BlobFormat:
 
 def pack(blob: Blob, provider: Provider) -> bytes:
     """The bytes of `blob`."""
-    header = {name: getattr(blob, name) for name in ("provider", "sdk", "inputs", "outputs", "read", "written")}
+    header = {name: getattr(blob, name) for name in _HEADER}
     return format_of(provider).pack(header, {"binary": blob.binary})
 
 

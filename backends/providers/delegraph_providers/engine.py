@@ -212,11 +212,13 @@ def session(
     *,
     weights: Mapping[str, NDArray[Any]] | None = None,
     kind: str = "",
+    profile: str | None = None,
 ) -> Any:
     """A session (`onnxruntime.InferenceSession`) of `model` on the first device of the provider, of this `kind` if one
     is named; `options` are the provider's, `entries` onnxruntime's (`onnxruntime_session_options_config_keys.h`).
     `weights` are the contents of initializers that the model refers to, which have to outlive the session. What the
-    provider leaves runs on the CPU unless an entry forbids it.
+    provider leaves runs on the CPU unless an entry forbids it. Its profile goes to a file whose name begins with
+    `profile`.
 
     Raises `NotSupported` where there is no such provider or device, and `ProviderFailed`.
     """
@@ -227,6 +229,8 @@ def session(
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 4
     settings.enable_mem_pattern = provider.plans_memory
+    if profile is not None:
+        settings.enable_profiling, settings.profile_file_prefix = True, profile
     for key, value in (entries or {}).items():
         settings.add_session_config_entry(key, value)
     if weights:

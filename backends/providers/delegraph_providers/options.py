@@ -27,7 +27,7 @@ _PACKAGE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 class ProviderOptions(DelegateOptions):
     """The base of the options of one delegate; those of `numbers` are numbers, and what a file says of those that are
-    `for_users` alone is not heard."""
+    `for_users` alone is not heard. Those that are true or false are at load only."""
 
     __slots__ = ()
 
@@ -52,7 +52,7 @@ class ProviderOptions(DelegateOptions):
     def compile_specs(self) -> list[CompileSpec]:
         """All options, by which the same delegate is compiled again."""
         chosen = asdict(self)  # type: ignore[call-overload]  # a dataclass
-        return [CompileSpec(key, str(value).encode()) for key, value in chosen.items()]
+        return [CompileSpec(key, str(value).encode()) for key, value in chosen.items() if not isinstance(value, bool)]
 
     def _check(self, rules: Iterable[tuple[str, object, str]]) -> None:
         for name, holds, admitted in rules:
@@ -70,8 +70,10 @@ class QnnOptions(ProviderOptions):
         for some operators.
     vtcm_mb: megabytes of the processor's own memory that a delegate may take; 0: all of it.
     performance_mode: how fast the processor is clocked. At load only.
+    profiling: whether a tracer is told the time of each node, as the processor counts its cycles. At load only.
     """
 
+    for_users: ClassVar[frozenset[str]] = frozenset({"profiling"})
     backend_id: ClassVar[str] = QNN.backend_id
     numbers: ClassVar[frozenset[str]] = frozenset({"soc_model", "htp_arch", "vtcm_mb"})
     soc_model: int = 57
@@ -79,6 +81,7 @@ class QnnOptions(ProviderOptions):
     precision: str = "f16"
     vtcm_mb: int = 0
     performance_mode: str = "default"
+    profiling: bool = False
 
     def __post_init__(self) -> None:
         self._check(
@@ -88,6 +91,7 @@ class QnnOptions(ProviderOptions):
                 ("precision", self.precision in PRECISIONS, " or ".join(PRECISIONS)),
                 ("vtcm_mb", _is_count(self.vtcm_mb), "0 to 999"),
                 ("performance_mode", self.performance_mode in MODES, ", ".join(MODES)),
+                ("profiling", isinstance(self.profiling, bool), "true or false"),
             ]
         )
 
@@ -114,15 +118,20 @@ class GraphOptions(ProviderOptions):
         save and reset them, or "device", from which they are not copied. At load only.
     package: the module of the plug-in, for the provider that has no row. At load, too, it is the caller who names what
         is imported, and no file.
+    profiling: whether a tracer is told the times of what onnxruntime gives to the provider: of each node, or of the
+        whole where the provider makes one of all. At load only.
+    intermediate_outputs: whether it is told the value of each node, in place of its time; slower. At load only.
     """
 
-    for_users: ClassVar[frozenset[str]] = frozenset({"states", "package"})
+    for_users: ClassVar[frozenset[str]] = frozenset({"states", "package", "profiling", "intermediate_outputs"})
     provider: ClassVar[Provider] = PROVIDER
     backend_id: ClassVar[str] = PROVIDER.backend_id
     precision: str = "f32"
     device: str = ""
     states: str = "host"
     package: str = ""
+    profiling: bool = False
+    intermediate_outputs: bool = False
 
     def __post_init__(self) -> None:
         where = STATES if self.provider.memory else STATES[:1]
@@ -132,6 +141,8 @@ class GraphOptions(ProviderOptions):
                 ("device", self.device in KINDS, "GPU, NPU, CPU or empty"),
                 ("states", self.states in where, " or ".join(where)),
                 ("package", self._fits(self.package), "the name of a module, for `provider` alone"),
+                ("profiling", isinstance(self.profiling, bool), "true or false"),
+                ("intermediate_outputs", isinstance(self.intermediate_outputs, bool), "true or false"),
             ]
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -14,11 +15,13 @@ from torch import nn
 import delegraph
 from delegraph.errors import DelegateInvalidCompatibility, InvalidArgument, LoweringError
 from delegraph.interfaces import BlobTensor, CompileSpec
-from delegraph_providers.blob import DTYPES, Blob, pack, unpack
+from delegraph.runtime import EventTracer
+from delegraph_providers.blob import DTYPES, Blob, CompiledNode, pack, unpack
 from delegraph_providers.context_model import context_model
 from delegraph_providers.options import QnnOptions
 from delegraph_providers.providers import QNN
 from delegraph_providers.runtime.binary_backend import QnnBackend
+from delegraph_providers.runtime.qnn_profile import QnnProfile, log_nodes
 
 BLOB = Blob(
     "onnxruntime_qnn 2.7.0, onnxruntime 1.31.1",
@@ -28,12 +31,58 @@ BLOB = Blob(
     ("y", "x"),
     ("b", "a"),
     bytes(range(256)) * 3,
+    (CompiledNode("Gemm_0_0", "Gemm", ("x",)), CompiledNode("a", "Relu", ("Gemm_0_0",))),
 )
 
 
 def test_a_blob_comes_back() -> None:
     read = unpack(pack(BLOB, QNN), QNN)
     assert replace(read, binary=bytes(read.binary)) == BLOB
+
+
+def test_the_nodes_are_described_of_which_the_binary_was_made() -> None:
+    told = QnnBackend().describe(pack(BLOB, QNN), [], {})
+    assert [(node.name, node.operator, node.inputs, node.debug_id) for node in told.nodes] == [
+        ("Gemm_0_0", "Gemm", ("x",), "Gemm_0_0"),
+        ("a", "Relu", ("Gemm_0_0",), "a"),
+    ]
+    older = QnnBackend().describe(pack(replace(BLOB, nodes=()), QNN), [], {})
+    assert [(node.name, node.operator) for node in older.nodes] == [("binary", "EPContext")]
+
+
+PROFILE = """\
+0,INIT,7159,US,BACKEND,ROOT,QNN (load binary) time
+0,BACKEND,4000,CYCLES,BACKEND,ROOT,Accelerator (execute) time (cycles)
+0,NODE,500,CYCLES,BACKEND,SUB-EVENT,Input OpId_2 (cycles)
+0,NODE,1500,CYCLES,BACKEND,SUB-EVENT,Gemm_0_0:OpId_31 (cycles)
+0,NODE,many,CYCLES,BACKEND,SUB-EVENT,damaged:OpId_32 (cycles)
+0,NODE,2000,CYCLES,BACKEND,SUB-EVENT,a:OpId_33 (cycles)
+0,BACKEND,8,US,BACKEND,ROOT,Accelerator (execute) time
+"""
+
+
+def test_the_profile_of_a_run() -> None:
+    tracer = EventTracer()
+    tracer.create_event_block("Method::execute")
+    log_nodes(PROFILE.splitlines(), tracer, 100)
+    assert [
+        (event.delegate_debug_id, event.start, event.end, event.metadata) for event in tracer.blocks[-1].profile_events
+    ] == [
+        ("Input", 100, 1100, b'{"cycles": 500}'),
+        ("Gemm_0_0", 1100, 4100, b'{"cycles": 1500}'),
+        ("a", 4100, 8100, b'{"cycles": 2000}'),
+    ]
+
+
+def test_lines_are_read_once() -> None:
+    profile = QnnProfile()
+    assert profile.new_lines() == []
+    path = Path(profile.options["profiling_file_path"])
+    path.write_text("heading\n", "utf-8")
+    assert profile.new_lines() == ["heading"]
+    with path.open("a", encoding="utf-8") as file:
+        file.write(PROFILE)
+    assert profile.new_lines() == PROFILE.splitlines() and profile.new_lines() == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from delegraph.cli import data_files
 from delegraph.errors import DelegraphError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("before", metavar="a.pte", help="a file; ExecuTorch's are read as well")
     parser.add_argument("after", metavar="b.pte", help="the file that is compared with it")
+    data_files.add_argument(parser)
+    parser.add_argument("--after-data", action="append", metavar="n.ptd", help="those of b.pte")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -39,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
     from delegraph.tables import print_table
 
     try:
-        difference = diff_programs(_read(args.before), _read(args.after))
+        difference = diff_programs(
+            _read(args.before), _read(args.after), data_path=args.data or (), after_data_path=args.after_data or ()
+        )
     except (DelegraphError, OSError) as error:
         if args.traceback:
             raise

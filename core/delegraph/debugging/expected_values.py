@@ -78,6 +78,11 @@ class ExpectedValues:
         """The names of the calls with these handles."""
         return [node.name for handle in handles for node in self.calls_of.get(handle, ())]
 
+    def computing(self, handles: Collection[int]) -> list[int]:
+        """Those of `handles`, in order, whose calls do more than quantize or dequantize."""
+        known = [handle for handle in sorted(handles) if handle in self.told.nodes]
+        return [handle for handle in known if not all(map(is_rounding, self.told.nodes[handle].operators))]
+
     def call_of(self, name: str) -> str:
         """The call that a node is, or is an element of the results of."""
         node = self.reference.node(name)
@@ -93,19 +98,27 @@ class ExpectedValues:
         """The row of what the last of `handles` gives, or of the call `alone`; None where no call gives something of
         the kind, as codes are none of real numbers."""
         nodes = self.calls_of.get(handles[-1], ())
+        computing = (*self.computing(handles), handles[-1])[0]
         for node in (self.reference.node(alone),) if alone else reversed(nodes):
             expected = self.value(node.name)
             values = _with_sign(actual, expected)
             if _are_comparable(values, expected):
-                modules = (place_of(self.calls_of.get(handle, ()))[0] for handle in handles)
+                modules = [place_of(self.calls_of.get(handle, ()))[0] for handle in handles]
+                whole = Origin(modules=tuple(filter(None, modules))).module
+                module, line = place_of(self.calls_of.get(computing, nodes))
                 return gap(
                     self.method, node.name, values, expected, self.share,
-                    handle=handles[-1], operator=operator_name(node), line=place_of(nodes)[1],
-                    module=Origin(modules=tuple(filter(None, modules))).module,
+                    handle=handles[-1], operator=self._operator(computing, node), line=line, module=whole or module,
                     delegate=delegate and delegate.index, backend=delegate.backend if delegate else "",
                     alone=bool(alone),
                 )  # fmt: skip
         return None
+
+    def _operator(self, handle: int, node: Node) -> str:
+        """The operator of a row: where codes are compared, the one that computed them."""
+        name = operator_name(node)
+        calls = map(operator_name, self.calls_of.get(handle, ())) if is_rounding(name) else ()
+        return next((own for own in calls if not is_rounding(own)), name)
 
     def reads(self, rows: Collection[str]) -> dict[str, frozenset[str]]:
         """By row, the rows that it reads; through calls that are no rows."""
@@ -120,6 +133,11 @@ def place_of(nodes: Sequence[Node]) -> tuple[str, str]:
     """The module and the line of calls with one handle: of the first that has some."""
     module = next(filter(None, map(module_path, nodes)), "")
     return module, next(filter(None, map(short_location, nodes)), "")
+
+
+def is_rounding(operator_name: str) -> bool:
+    """Whether an operator quantizes or dequantizes."""
+    return operator_name.startswith("quantized_decomposed::")
 
 
 def _key(module: str, line: str) -> str:
@@ -162,7 +180,7 @@ def gap(method: str, name: str, actual: Value, expected: Value, share: float | N
         apart = torch.where(both, (wide_a - wide_e).abs(), 0)
         scale = allowed_error(wide_e, 1.0) or 1.0
         errors.append(float(apart.max()) / scale if apart.numel() else 0.0)
-        allowed.append(usual_share(e.dtype) if share is None else share)
+        allowed.append(max(usual_share(a.dtype), usual_share(e.dtype)) if share is None else share)
     pairs = [*zip(expected, actual, strict=False)]
     return LayerGap(
         method=method, name=name, error=inf if nonfinite else max(errors), allowed=max(allowed),

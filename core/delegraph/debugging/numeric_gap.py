@@ -11,9 +11,9 @@ The functional program of the model has the handles that the program carries as 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
@@ -25,12 +25,12 @@ from delegraph.aot.graph.stated_bounds import bounded
 from delegraph.debugging.debug import QUANTIZED, is_quantized, with_inputs
 from delegraph.debugging.expected_values import Delegate, ExpectedValues, Value, gap
 from delegraph.debugging.layer_gaps import LayerGap, NumericGap, with_beginnings
-from delegraph.debugging.prepared import functional_form
+from delegraph.debugging.prepared import functional_form, prepared
 from delegraph.debugging.subgraph import Reference
 from delegraph.debugging.trial import compiled
 from delegraph.debugging.verdict import Verdict
 from delegraph.devtools.backend_reports import asked_to_report
-from delegraph.errors import InvalidArgument, cause_of
+from delegraph.errors import DelegraphError, InvalidArgument, cause_of
 from delegraph.plugins.plugin_spec import PluginName, PluginSpec
 from delegraph.plugins.registry import PluginRegistry, default_registry
 from delegraph.program.debug_data import DebugData, debug_data_of
@@ -139,14 +139,19 @@ def _gap_of(
     started(f"{method}: running the program")
     run = _run(source, method, exported.example_inputs)
     delegates = [*_delegates(plan, expected.told)]
-    layers, notes = [*_of_run(expected, run, delegates)], []
+    layers, notes, compared = [], [], set[int]()
+    for handles, layer in _of_run(expected, run, delegates):
+        layers.append(layer)
+        compared.update(handles)
     for delegate in delegates:
-        reported = {layer.handle for layer in layers if layer.delegate == delegate.index}
-        if 2 * len(reported) < len(delegate.handles):
+        if 2 * len(expected.computing(delegate.handles & compared)) < len(expected.computing(delegate.handles)):
             started(f"{method}: cutting delegate {delegate.index}, {delegate.backend}")
             cut = _cut(expected, delegate, source)
             notes += [f"delegate {delegate.index}, {delegate.backend}: {cut}"] if isinstance(cut, str) else []
-            layers += [] if isinstance(cut, str) else cut
+            known = {layer.name for layer in layers}
+            layers += [] if isinstance(cut, str) else [layer for layer in cut if layer.name not in known]
+            compared.update(layer.handle for layer in layers)
+        notes += _without_values(expected, delegate, compared)
     layers.sort(key=lambda layer: expected.reference.node(layer.name))
     return NumericGap(
         with_beginnings(layers, expected.reads({layer.name for layer in layers})),
@@ -167,6 +172,8 @@ def backend_names(
     for backend_id in sorted(ids):
         distribution = plugins.find("backends", backend_id).distribution
         names = [offer.name for offer in plugins.offers("partitioners") if offer.distribution == distribution]
+        if len(names) > 1:
+            names = [name for name in names if _lowers_for(backend_id, name, plugins)] or names
         if len(names) != 1:
             raise InvalidArgument(
                 f"{backend_id} of {distribution} is lowered for as {', '.join(names) or 'nothing'}: say which, with its"
@@ -174,6 +181,15 @@ def backend_names(
             )
         chosen[backend_id] = PluginSpec(names[0])
     return chosen
+
+
+def _lowers_for(backend_id: str, name: str, plugins: PluginRegistry) -> bool:
+    """Whether a partitioner says, without options, that its delegates are this backend's."""
+    try:
+        partitioner = plugins.create("partitioners", name, {})
+    except DelegraphError:  # it cannot be made without options
+        return False
+    return getattr(getattr(partitioner, "delegation_spec", None), "backend_id", None) == backend_id
 
 
 # ---- the run -------------------------------------------------------------------------------------------------------
@@ -215,8 +231,11 @@ def _delegates(plan: ExecutionPlan, told: DebugData) -> Iterator[Delegate]:
             yield Delegate(index, plan.delegates[index].id, number, frozenset(told.instructions.get(number, ())))
 
 
-def _of_run(expected: ExpectedValues, run: _Run, called: Sequence[Delegate]) -> Iterator[LayerGap]:
-    """The rows of kernels, and of steps that backends reported. Several with a handle: the last has its value."""
+def _of_run(
+    expected: ExpectedValues, run: _Run, called: Sequence[Delegate]
+) -> Iterator[tuple[Sequence[int], LayerGap]]:
+    """The rows of kernels, and of steps that backends reported, with the handles of what is computed in each. Several
+    with a handle: the last has its value."""
     delegates = {delegate.instruction: delegate for delegate in called}
     values: dict[int, tuple[Sequence[int], Value, Delegate | None]] = {}
     for number, value in run.written.items():
@@ -228,8 +247,27 @@ def _of_run(expected: ExpectedValues, run: _Run, called: Sequence[Delegate]) -> 
         handles = expected.told.delegates[delegate.index].get(step, ()) if delegate else ()
         if handles:
             values[handles[-1]] = handles, value, delegate
-    layers = (expected.layer(handles, value, by) for handles, value, by in values.values())
-    return (layer for layer in layers if layer is not None)
+    for told, value, by in values.values():
+        layer = expected.layer(told, value, by)
+        if layer is not None:
+            yield told, layer
+
+
+def _without_values(expected: ExpectedValues, delegate: Delegate, compared: Collection[int]) -> Iterator[str]:
+    """The note that names the modules of a delegate in which nothing could be compared."""
+    modules = {
+        kind: dict.fromkeys(expected.told.nodes[handle].module for handle in expected.computing(handles))
+        for kind, handles in (("all", delegate.handles), ("compared", delegate.handles & {*compared}))
+    }
+    missing = [module for module in modules["all"] if module and module not in modules["compared"]]
+    if missing:
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        named = ", ".join(missing[:_NAMED])
+        yield f"delegate {delegate.index}, {delegate.backend}: it tells no value of {named}{more}"
+
+
+_NAMED: Final = 8
+"""Modules in a note."""
 
 
 def _outputs(expected: ExpectedValues, run: _Run) -> list[LayerGap]:
@@ -252,9 +290,13 @@ def _cut(expected: ExpectedValues, delegate: Delegate, source: _Source) -> list[
     if case is None:
         return "none of its calls is in the model"
     try:
-        program = compiled(case.program, [source.backends[delegate.backend]])
+        backends = [source.backends[delegate.backend]]
+        program = compiled(case.program, backends)
         if isinstance(program, Verdict):
             return f"it refuses to compile with each value as a result: {program.said}"
+        taken = {call for partition in prepared(case.program, backends)[1] for call in partition.calls}
+        if not taken:
+            return "with each value as a result, its partitioner takes none of its calls"
         options = {name: own for name, own in source.options.items() if name == delegate.backend}
         results = load(program, backend_options=options)(*(case.program.example_inputs or ((), {}))[0])
     except Exception as error:  # of a plug-in
@@ -266,6 +308,6 @@ def _cut(expected: ExpectedValues, delegate: Delegate, source: _Source) -> list[
     layers = (
         expected.layer([handles[name]], value, delegate, alone=name)
         for name, value in by_call.items()
-        if name in handles
+        if name in handles and name in taken
     )
     return [layer for layer in layers if layer is not None]

@@ -90,13 +90,16 @@ class Reference:
 
     def part(self, calls: Collection[str], outputs: Collection[str] | None = None, tapped: bool = False) -> Case | None:
         """These calls alone, giving what is read outside of them, or of that only `outputs`, or (`tapped`) the value of
-        each of them; None without a result.
+        each of them; None without a result. Of what is quantized, the codes are the value: a backend on integers has no
+        others.
 
         A buffer that the model changes is a constant here, with its value before the run, and its new value a result.
         """
         inside = self._inside(calls)
         outside = () if tapped else inside
         results = [node for node in inside if self._is_result(node, outside) and (not outputs or node.name in outputs)]
+        if tapped:
+            results = [node for node in results if self._is_result(node, inside) or not _stands_for_codes(node)]
         if not results:
             return None
         nodes = [node for node in inside if node in results or any(user in inside for user in node.users)]
@@ -124,6 +127,20 @@ class Reference:
 
 def _is_call(node: Node) -> bool:
     return node.op == "call_function" and node.target is not operator.getitem and not is_scalar(node)
+
+
+def _stands_for_codes(node: Node) -> bool:
+    """Whether a value is rounded to codes before anything else reads it, or was."""
+    return "dequantize" in str(node.target) or _is_quantized_next(node)
+
+
+def _is_quantized_next(node: Node) -> bool:
+    return bool(node.users) and all(map(_leads_to_codes, node.users))
+
+
+def _leads_to_codes(user: Node) -> bool:
+    name = str(user.target)
+    return ".quantize" in name or ("dequantize" not in name and len(user.users) == 1 and _is_quantized_next(user))
 
 
 def _may_draw(node: Node) -> bool:

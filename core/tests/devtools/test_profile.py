@@ -109,8 +109,8 @@ def test_what_reports_nothing_is_one_step() -> None:
     assert tile.node is NODES[2], "an id that has a known one in it"
     (added,) = (r for r in node_times([run(2, 8, Reshape=1)], MODEL, "forward") if r.name == "Reshape")
     assert added.node is NODES[1], "the name of a node that its engine added"
-    (unknown,) = (r for r in node_times([run(2, 8, other=1)], MODEL, "forward") if r.node is None)
-    assert (unknown.name, unknown.module, unknown.line) == ("other", "", "")
+    (unknown,) = (r for r in node_times([run(2, 8, other=1)], MODEL, "forward") if r.name == "other")
+    assert (unknown.operator, unknown.module, unknown.line, unknown.delegate) == ("other", "", "", 0)
 
 
 def test_tables() -> None:
@@ -127,6 +127,8 @@ def test_tables() -> None:
 def test_what_is_not_known_is_said() -> None:
     silent = profile_of(run(2, 8))
     assert list(profile_tables(silent))[3].rows[0][-1] == "one node: it reports none"
+    assert "Engine does not give times by node: each delegate of it is one step here" in remarks(silent)
+    assert not any("does not give times" in remark for remark in remarks(profile_of(run(2, 8, conv=3))))
     unknown = profile_of(run(2, 8), model=ProgramModel(()))
     modules, lines, nodes, *_ = profile_tables(unknown)
     assert not modules.rows and not lines.rows

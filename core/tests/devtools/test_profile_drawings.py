@@ -57,6 +57,18 @@ def test_a_tooltip_tells_times_counters_and_the_origin() -> None:
     ]  # fmt: skip
 
 
+def test_the_scale_has_round_times() -> None:
+    texts = [
+        text.text for text in ElementTree.fromstring(profile_of(run(2, 8, conv=5)).flame_graph()).iter(f"{SVG}text")
+    ]
+    assert texts[1:12] == ["0 ms", *map(str, range(1, 11))]
+
+
+def test_what_an_engine_added_is_its_delegate_s() -> None:
+    drawn = boxes(profile_of(run(2, 8, conv=5, ConvertLayout=3)).flame_graph())
+    assert drawn["ConvertLayout"].get("class") == "d0"
+
+
 def test_it_needs_no_script_and_knows_dark() -> None:
     svg = profile_of(run(2, 8, conv=5)).flame_graph()
     assert "prefers-color-scheme: dark" in svg and "<script" not in svg and "http" not in svg.replace(SVG[1:-1], "")

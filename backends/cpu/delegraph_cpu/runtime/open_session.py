@@ -22,7 +22,7 @@ from delegraph_cpu.runtime.optimized import Optimized, optimized_blob
 from delegraph_cpu.runtime.options import ADAPTIVE, CpuOptions
 from delegraph_cpu.runtime.ort_values import PAIRS, ort_value
 from delegraph_cpu.runtime.profiling import ProfiledSession
-from delegraph_cpu.runtime.tapping import TappedSession, values_of_nodes, with_outputs
+from delegraph_cpu.runtime.tapping import TappedSession, tapped
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -73,7 +73,11 @@ def open_session(
     Raises `DelegateInvalidCompatibility` if onnxruntime refuses the graph, or it is not what the header says.
     """
     if tracer is not None and options.intermediate_outputs:
-        return _tapped(blob, weights, options, tracer), tuple(weights.values())
+
+        def make_tapped(graph: bytes) -> onnxruntime.InferenceSession:
+            return _session(blob, Optimized(graph, weights), options.optimization_level, options)
+
+        return tapped(blob, make_tapped, tracer), tuple(weights.values())
     source = Optimized(blob.graph, weights)
     make = partial(_session, blob, source, options.optimization_level)
     cached = _cached(blob, weights, options, cache, made_of)
@@ -116,13 +120,6 @@ def _opened(
         has_threads = options.thread_pool == "shared" or at_rest.num_threads != 1
         return ThreadedSession(partial(make, at_rest)) if has_threads else make(at_rest)
     return AdaptiveSession(partial(make, spinning), partial(make, sleeping), options.num_threads, others)
-
-
-def _tapped(blob: Blob, weights: Weights, options: CpuOptions, tracer: EventTracer) -> TappedSession:
-    values = values_of_nodes(blob.graph)
-    source = Optimized(with_outputs(blob.graph, values), weights)
-    results = [info.name for info in blob.outputs] + [state.output for state in blob.states]
-    return TappedSession(_session(blob, source, options.optimization_level, options), results, values, tracer)
 
 
 def _may_adapt(blob: Blob, weights: Weights, options: CpuOptions) -> bool:

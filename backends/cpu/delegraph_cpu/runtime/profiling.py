@@ -121,7 +121,27 @@ def _runs(events: list[dict[str, Any]]) -> list[_Run]:
         elif event["name"] == _RUN:
             runs.append((event["ts"], nodes))
             nodes = []
-    return runs
+    return _by_device(events, runs) or runs
+
+
+def _by_device(events: list[dict[str, Any]], runs: list[_Run]) -> list[_Run]:
+    """The runs with the times of the device's own clock in place of those that the host needed to give it the nodes;
+    [] where there are none. WebGPU's provider puts them behind all others, run by run: `Gemm_0&Gemm&MatMul` of a node,
+    its operator and its shader."""
+    own = [event for event in events if event["cat"] == "Api" and event["name"].count("&") == 2]
+    count, rest = divmod(len(own), len(runs) or 1)
+    if rest:
+        return []
+    timed: list[_Run] = []
+    for (began, _), first in zip(runs, range(0, len(own), count or 1), strict=False):
+        nodes: list[Mapping[str, Any]] = []
+        at = began
+        for event in own[first : first + count]:
+            name, operator, _ = event["name"].split("&")
+            nodes.append({"name": name, "ts": at, "dur": event["dur"], "args": {"op_name": operator}})
+            at += event["dur"]
+        timed.append((began, nodes))
+    return timed
 
 
 _ADDED: Final = re.compile(r"^fused |(_nchwc|_nhwc|_token_\d+)$")

@@ -8,10 +8,11 @@ at load.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from delegraph.interfaces import Buffer
+from delegraph_cpu.blob import Blob
 from delegraph_cpu.graphs.checks import checked_graph, operator_of_any
 from delegraph_cpu.graphs.messages import Message
 from delegraph_cpu.graphs.wire import encoded
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from delegraph.interfaces import EventTracer
 
-__all__ = ["TappedSession", "values_of_nodes", "with_outputs"]
+__all__ = ["TappedSession", "tapped", "values_of_nodes", "with_outputs"]
 
 
 class TappedSession:
@@ -54,6 +55,13 @@ class TappedSession:
         outputs = dict(zip(self._names, binding.get_outputs(), strict=True))
         for name, node in self._values.items():
             self._tracer.log_value(node, as_array(outputs[name]), delegate_debug_id=node)
+
+
+def tapped(blob: Blob, make: Callable[[bytes], onnxruntime.InferenceSession], tracer: EventTracer) -> TappedSession:
+    """A session of the blob, whose runs tell `tracer` the values; `make` gives one of the bytes of a graph."""
+    values = values_of_nodes(blob.graph)
+    results = [info.name for info in blob.outputs] + [state.output for state in blob.states]
+    return TappedSession(make(with_outputs(blob.graph, values)), results, values, tracer)
 
 
 def values_of_nodes(graph: Buffer) -> dict[str, str]:

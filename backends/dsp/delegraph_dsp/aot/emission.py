@@ -13,12 +13,13 @@ Beside the last launch of a call the first operands of the next call are loaded,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from delegraph.program import dense_strides
 from delegraph_dsp.aot.boxes import Box, box_of, packed_strides, rows_of, tiles_of
 from delegraph_dsp.aot.constants import WORD, bytes_of
-from delegraph_dsp.aot.kernel_calls import KernelCall, Value
+from delegraph_dsp.aot.kernel_calls import KernelCall, Value, View
 from delegraph_dsp.aot.placement import Placed
 from delegraph_dsp.aot.tiling import launch_loops
 from delegraph_dsp.device import Device, device_text
@@ -31,6 +32,7 @@ from delegraph_dsp.program import (
     Operator,
     Program,
     Region,
+    Result,
     Transfer,
     Wait,
     nbytes_of,
@@ -48,15 +50,18 @@ def emit(
     inputs: Sequence[Value],
     outputs: Sequence[tuple[Value, tuple[int, ...]]],
     operators: Sequence[Operator],
+    results: Mapping[int, View],
     device: Device,
     pool: RegionPool,
 ) -> Program:
     """The program of calls that read `inputs` and write `outputs`, each with the caller's shape; its constants are the
-    content of `pool` so far, its own included."""
+    content of `pool` so far, its own included. `results` are those of operators, by number."""
     memory = OuterMemory(inputs, outputs, pool)
     emitter = Emitter(placed, memory, device)
     for number, call in enumerate(calls):
         emitter.call(number, call, calls[number + 1] if number + 1 < len(calls) else None)
+    written = {call.output.view.value for call in calls}
+    lying = {number: _result(view, placed, memory) for number, view in results.items() if view.value in written}
     return Program(
         device_text(device),
         placed.nbytes,
@@ -64,8 +69,15 @@ def emit(
         bytes(pool.content),
         tuple(emitter.loops),
         tuple(emitter.commands),
-        tuple(operators),
+        tuple(replace(operator, result=lying.get(number)) for number, operator in enumerate(operators)),
     )
+
+
+def _result(view: View, placed: Placed, memory: OuterMemory) -> Result:
+    stays = view.value in placed.resident
+    region, begin = (None, placed.resident[view.value]) if stays else memory.place(view.value)
+    strides = _plain(view.shape, view.strides)
+    return Result(region, begin + view.offset * ITEM_NBYTES[view.dtype], view.dtype, view.shape, strides)
 
 
 class OuterMemory:

@@ -73,6 +73,11 @@ class View:
             and all(size == 1 or stride == expected for size, stride, expected in strides)
         )
 
+    def is_at(self, other: View) -> bool:
+        """Whether the other one has the same elements, in the same shape."""
+        of_value = self.value is other.value and self.offset == other.offset
+        return of_value and (self.shape, self.strides) == (other.shape, other.strides)
+
     def array(self) -> NDArray[Any] | None:
         """Its elements, if it is a view of a constant."""
         if self.value.content is None:

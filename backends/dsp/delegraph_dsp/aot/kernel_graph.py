@@ -55,6 +55,8 @@ class KernelGraph(GraphConverter[View]):
         self.calls: list[KernelCall] = []
         self.operators: list[Operator] = []
         self.handles: list[tuple[int, ...]] = []
+        self.results: dict[int, View] = {}
+        """The results of the model's calls, by operator; also those of calls behind it that leave it as it is."""
         self.inputs: list[Value] = []
         self._operator_nodes: list[Node | None] = []
 
@@ -85,6 +87,18 @@ class KernelGraph(GraphConverter[View]):
         return View.of(Value(str(array.dtype), array.shape, lambda: array))
 
     # ---- calls -------------------------------------------------------------------------------------
+
+    def convert_call(self, node: Node) -> None:
+        """Note which operator's result a call's value is."""
+        super().convert_call(node)
+        view = self.values[node]
+        if not isinstance(view, View) or not view.value.is_made:
+            return
+        if self._operator_nodes and self._operator_nodes[-1] is node:
+            self.results[len(self.operators) - 1] = view
+            return
+        for number in (number for number, result in self.results.items() if result.is_at(view)):
+            self.handles[number] = tuple(dict.fromkeys((*self.handles[number], *self.debug_handles())))
 
     def call(self, node: Node) -> View | Sequence[View | None]:
         """Converted by the table, or here if it quantizes or dequantizes."""

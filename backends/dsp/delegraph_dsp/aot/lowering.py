@@ -57,7 +57,9 @@ class Partition:
     def emitted(self, pool: RegionPool) -> Compiled:
         """The partition with its program, whose constants are in `pool`."""
         graph = self.graph
-        program = emit(graph.calls, self.placed, graph.inputs, self.outputs, graph.operators, self.device, pool)
+        program = emit(
+            graph.calls, self.placed, graph.inputs, self.outputs, graph.operators, graph.results, self.device, pool
+        )
         return Compiled(graph, self.placed, program)
 
 

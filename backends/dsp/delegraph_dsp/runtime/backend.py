@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,6 @@ from delegraph.interfaces import (
     Argument,
     BackendExecutionContext,
     BackendInitContext,
-    BackendInterface,
     Buffer,
     CallQueue,
     CompileSpec,
@@ -30,6 +30,7 @@ from delegraph_dsp.runtime.machine import Machine
 from delegraph_dsp.runtime.timing import Cost, Timing, measure
 from delegraph_dsp.runtime.validator import validate
 from delegraph_machines.arguments import arrays_of
+from delegraph_machines.values import MachineBackend, MachineOptions
 
 if TYPE_CHECKING:
     from delegraph.interfaces import DelegateDescription
@@ -48,23 +49,32 @@ class DspHandle:
     machine: Machine
 
 
-class DspBackend(BackendInterface):
+@dataclass(frozen=True, slots=True)
+class DspOptions(MachineOptions):
+    """Options at load of one delegate."""
+
+    backend_id: ClassVar[str] = BACKEND_ID
+
+
+class DspBackend(MachineBackend):
     """Runs blobs of `delegraph_dsp.aot` on a simulated vector machine."""
 
     blob_version = BLOB_VERSION
 
     def __init__(self) -> None:
+        super().__init__(DspOptions())
         self._queue = CallQueue("dsp")  # the one DSP that there is
 
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> DspHandle:
-        """Read and validate the program. Raises `DelegateInvalidCompatibility` for one that must not run."""
+        """Read and validate the program. Raises `DelegateInvalidCompatibility` for one that must not run, and
+        `InvalidArgument` for options that do not exist; see `MachineOptions`."""
         program = unpack(memoryview(processed), context.named_data)
         device = validate(program)
-        return DspHandle(program, device, measure(program, device), Machine(program))
+        return DspHandle(program, device, measure(program, device), Machine(program, self.tracer_of_values(context)))
 
     def fork(self, context: BackendInitContext, handle: DspHandle) -> DspHandle:
         """The same program on a machine of its own."""
-        return DspHandle(handle.program, handle.device, handle.timing, Machine(handle.program))
+        return replace(handle, machine=Machine(handle.program, self.tracer_of_values(context)))
 
     def execute(self, context: BackendExecutionContext, handle: DspHandle, args: Sequence[Argument]) -> None:
         """Run once, reading the inputs and writing the outputs in place; arrays that are not dense are copied."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from delegraph.interfaces import DelegateDescription, DelegateNode, DescribedTensor
 from delegraph_dsp.device import Device
-from delegraph_dsp.program import Launch, Program, Region, Transfer
+from delegraph_dsp.program import Launch, Program, Region, Result, Transfer
 from delegraph_machines.constant_reads import ConstantReads, read_by
 from delegraph_machines.hazards import Range
 
@@ -30,7 +30,11 @@ def described(program: Program, device: Device, blob_nbytes: int) -> DelegateDes
     return DelegateDescription(
         nodes=tuple(
             DelegateNode(
-                operator.name, "+".join(kernels.get(number, ["transfer"])), read_by(number, weights), debug_id=number
+                operator.name,
+                "+".join(kernels.get(number, ["transfer"])),
+                read_by(number, weights),
+                () if operator.result is None else (_argument(operator.name, operator.result),),
+                debug_id=number,
             )
             for number, operator in enumerate(program.operators)
         ),
@@ -51,5 +55,5 @@ def _rows(transfer: Transfer) -> Iterator[Range]:
         yield Range("CONSTANTS", begin, begin + transfer.row_nbytes)
 
 
-def _argument(name: str, region: Region) -> DescribedTensor:
+def _argument(name: str, region: Region | Result) -> DescribedTensor:
     return DescribedTensor(name, region.dtype, region.shape)

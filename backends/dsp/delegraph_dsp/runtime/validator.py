@@ -17,6 +17,7 @@ from delegraph_dsp.program import (
     Launch,
     Operand,
     Program,
+    Result,
     Transfer,
     Wait,
     nbytes_of,
@@ -55,6 +56,9 @@ def _faults(program: Program, device: Device) -> Iterator[str]:
     if program.tcm_nbytes > device.tcm_nbytes:
         yield f"it takes {program.tcm_nbytes} bytes of TCM, and {device.name} has {device.tcm_nbytes}"
     yield from _region_faults(program)
+    for operator in program.operators:
+        if operator.result is not None and operator.result.end > _room(operator.result, program):
+            yield f"the result of {operator.name:.80} lies in no memory"
     for number, loop in enumerate(program.loops):
         fault = loop_fault(loop, device)
         if fault is not None:
@@ -81,6 +85,13 @@ def _region_faults(program: Program) -> Iterator[str]:
     for region in program.regions[2:]:
         if region.nbytes != nbytes_of(region.dtype, region.shape):
             yield f"an {region.kind} of {region.dtype} {region.shape} does not have {region.nbytes} bytes"
+
+
+def _room(result: Result, program: Program) -> int:
+    """The bytes of the memory in which a result lies; -1 if there is none."""
+    if result.region is None:
+        return program.tcm_nbytes
+    return program.regions[result.region].nbytes if result.region < len(program.regions) else -1
 
 
 # ---- loops --------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +41,7 @@ from delegraph_mnn.blob import BACKEND_ID, FORMAT, unpack
 from delegraph_mnn.engine import LEFT, ConversionFailed, mnn, version
 from delegraph_mnn.options import MnnOptions
 from delegraph_mnn.runtime.conversion import MODEL, convert_into
+from delegraph_mnn.runtime.tracing import Place, Run, run_of, with_negated
 
 if TYPE_CHECKING:
     from delegraph.interfaces import DelegateDescription
@@ -65,34 +67,18 @@ class Opened:
 _IN_USE: Final = SharedEngines[Opened]()
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A tensor of a session, and a tensor in the host's memory that is copied there or from there: the session's may
-    have its channels in groups of four. NumPy's view of the host's does not keep that alive."""
-
-    tensor: Any
-    host: Any
-    array: NDArray[Any]
-
-    @classmethod
-    def of(cls, tensor: Any, shape: tuple[int, ...]) -> _Place:
-        is_float = tensor.getDataType() == mnn().Halide_Type_Float
-        kind, dtype = (mnn().Halide_Type_Float, np.float32) if is_float else (mnn().Halide_Type_Int, np.int32)
-        host = mnn().Tensor(shape, kind, np.zeros(shape, dtype), mnn().Tensor_DimensionType_Caffe)
-        return cls(tensor, host, host.getNumpyData().reshape(shape))
-
-
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Handle:
     """A session of its own on a graph. `inputs` and `outputs` are the places for the sizes of the last run; an input
-    that the graph does not read has none."""
+    that the graph does not read has none. `run` lets the session compute, and may tell a tracer of it."""
 
     opened: Opened
     options: MnnOptions
+    run: Run
     session: Any = None
     shapes: tuple[tuple[int, ...], ...] = ()
-    inputs: tuple[_Place | None, ...] = ()
-    outputs: tuple[_Place, ...] = ()
+    inputs: tuple[Place | None, ...] = ()
+    outputs: tuple[Place, ...] = ()
 
     def __post_init__(self) -> None:
         self.session = self.opened.interpreter.createSession(self.options.session())
@@ -128,21 +114,24 @@ class MnnBackend(BackendInterface):
         converter cannot run, and `InvalidArgument` for options that do not exist; see `MnnOptions`.
         """
         options = MnnOptions.of_compile_specs(compile_specs).updated({**self._options, **context.runtime_specs})
+        tracer = context.event_tracer if options.profiling or options.intermediate_outputs else None
+        tapped = tracer is not None and options.intermediate_outputs
 
         def make() -> Opened:
             blob, weights = with_weights(unpack(processed), context.named_data)
-
-            pieces = [blob.graph, *(bytes_of(array) for array in weights.values())]
+            source = replace(blob, graph=with_negated(blob.graph)) if tapped else blob
+            pieces = [source.graph, *(bytes_of(array) for array in weights.values())]
             kept = context.cache.kept(
-                partial(_convert, blob, weights), driver=f"delegraph-mnn, MNN {version()}", blob=pieces
+                partial(_convert, source, weights), driver=f"delegraph-mnn, MNN {version()}", blob=pieces
             )
-            return Opened(_converted_now(blob, weights) if kept is None else _interpreter(kept), blob)
+            return Opened(_converted_now(source, weights) if kept is None else _interpreter(kept), blob)
 
-        return Handle(_IN_USE.opened(processed, context.named_data, context.cache, make), options)
+        opened = _IN_USE.opened(processed, context.named_data, (context.cache, tapped), make)
+        return Handle(opened, options, run_of(opened.blob, tracer, tapped))
 
     def fork(self, context: BackendInitContext, handle: Handle) -> Handle:
         """A session of its own on the same graph."""
-        return Handle(handle.opened, handle.options)
+        return Handle(handle.opened, handle.options, handle.run)
 
     def execute(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
         """Run once, and copy each output into its planned memory. Raises `UnusableValue` for an index outside its
@@ -165,7 +154,7 @@ class MnnBackend(BackendInterface):
             if place is not None and array is not None:
                 np.copyto(place.array, array, casting="unsafe")
                 _require(place.tensor.copyFrom(place.host), "read an input")
-        _require(handle.opened.interpreter.runSession(handle.session) == _DONE, "run")
+        _require(handle.run(handle.opened.interpreter, handle.session) == _DONE, "run")
         for place, out in zip(handle.outputs, outputs, strict=True):
             assert isinstance(out, np.ndarray)
             _require(place.tensor.copyToHostTensor(place.host), "give an output")
@@ -272,13 +261,13 @@ def _resize(handle: Handle, shapes: tuple[tuple[int, ...], ...], expected: Seque
         if tensor is not None and tuple(tensor.getShape()) != asked:
             interpreter.resizeTensor(tensor, asked)
     interpreter.resizeSession(handle.session)
-    handle.inputs = tuple(_Place.of(t, of) if _is_read(t) else None for t, of in zip(tensors, shapes, strict=True))
+    handle.inputs = tuple(Place.of(t, of) if _is_read(t) else None for t, of in zip(tensors, shapes, strict=True))
     results = [_tensor(interpreter.getSessionOutput, handle, info.name) for info in blob.outputs]
     own_sizes = [() if tensor is None else tuple(map(int, tensor.getShape())) for tensor in results]
     for info, tensor, own, shape in zip(blob.outputs, results, own_sizes, expected, strict=True):
         if tensor is None or shape not in (None, own):
             raise Internal(f"MNN gives {info.name!r:.80} of a delegate of {BACKEND_ID} the sizes {own}, not {shape}")
-    handle.outputs = tuple(map(_Place.of, results, own_sizes))
+    handle.outputs = tuple(map(Place.of, results, own_sizes))
     handle.shapes = shapes
 
 

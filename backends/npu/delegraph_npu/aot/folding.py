@@ -37,7 +37,12 @@ def fold(program: ExportedProgram, converters: Mapping[str, Any]) -> ir.Graph:
         if node.op == "call_function" and not is_dequantize(node) and head_of(node) is node:
             _convert(folding, node, converters)
     outputs = [folding.values[node] for node in program.graph.output_node().args[0]]
-    return ir.Graph(tuple(folding.values[node] for node in inputs), tuple(folding.operators), tuple(outputs))
+    return ir.Graph(
+        tuple(folding.values[node] for node in inputs),
+        tuple(folding.operators),
+        tuple(outputs),
+        tuple(folding.values.values()),
+    )
 
 
 def alone(folding: Folding, call: QuantizedCall, converters: Mapping[str, Any]) -> Sequence[ir.Operator]:
@@ -242,5 +247,5 @@ class Folding:
 
 
 def _handles(call: QuantizedCall) -> tuple[int, ...]:
-    handles = (node.meta.get("debug_handle") for node in (call.head, *call.clamps))
+    handles = (node.meta.get("debug_handle") for node in dict.fromkeys((call.head, *call.clamps, *call.results)))
     return tuple(handle for handle in handles if isinstance(handle, int))

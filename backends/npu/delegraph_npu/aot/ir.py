@@ -455,11 +455,12 @@ class Transpose(Operator):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Operators in order, between inputs and outputs."""
+    """Operators in order, between inputs and outputs. `results` are those of the program's calls."""
 
     inputs: tuple[Laid, ...]
     operators: tuple[Operator, ...]
     outputs: tuple[Laid, ...]
+    results: tuple[Laid, ...] = ()
 
     def readers(self) -> dict[Tensor, list[Operator]]:
         """Tensor -> the operators that read it."""

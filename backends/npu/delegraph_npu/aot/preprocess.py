@@ -153,6 +153,7 @@ class Partition:
             inputs=tuple(_io(laid, self.layout, self.plan) for laid in self.layout.graph.inputs),
             outputs=tuple(_io(laid, self.layout, self.plan) for laid in self.layout.graph.outputs),
             operators=program.operators,
+            values=tuple(map(_values(self.layout, self.plan).get, program.operators)),
         )
         handles = {name: _handles(self.layout, name) for name in program.operators}
         passes = {
@@ -188,6 +189,18 @@ def _io(laid: ir.Laid, layout: StorageLayout, plan: Schedule) -> IoTensor:
     region, base = (Region.DRAM, plan.dram) if outside else (Region.SRAM, plan.sram)
     dtype = Dtype[laid.tensor.dtype.name.upper()]
     return IoTensor(region, base[view.storage,] + view.offset, dtype, laid.shape, strides)
+
+
+def _values(layout: StorageLayout, plan: Schedule) -> dict[str, IoTensor]:
+    """Where the results of operators lie, by name. Within a cascade they never lie anywhere as a whole, and those that
+    other operators move on lie where these left them."""
+    written = {operator.output: operator.name for operator in layout.graph.operators}
+    there = plan.sram.keys() | plan.dram.keys()
+    return {
+        written[laid.tensor]: _io(laid, layout, plan)
+        for laid in layout.graph.results
+        if laid.tensor in written and (layout.views[laid.tensor].storage,) in there
+    }
 
 
 def _handles(layout: StorageLayout, name: str) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from delegraph.interfaces import (
     Argument,
     BackendExecutionContext,
     BackendInitContext,
-    BackendInterface,
     BlobStamp,
     Buffer,
     CallQueue,
@@ -26,6 +25,7 @@ from delegraph.interfaces import (
 )
 from delegraph.lazy_dataclass import dataclass
 from delegraph_machines.arguments import arrays_of
+from delegraph_machines.values import MachineBackend, MachineOptions
 from delegraph_npu.blob import BACKEND_ID, BLOB_VERSION, Blob, NamedWeights, unpack
 from delegraph_npu.runtime.events import log_operators
 from delegraph_npu.runtime.program import Machine, read_program
@@ -46,12 +46,20 @@ class NpuHandle:
     cancelled: bool = False
 
 
-class NpuBackend(BackendInterface):
+@dataclass(frozen=True, slots=True)
+class NpuOptions(MachineOptions):
+    """Options at load of one delegate."""
+
+    backend_id: ClassVar[str] = BACKEND_ID
+
+
+class NpuBackend(MachineBackend):
     """Runs blobs of `delegraph_npu.aot`. Handles share nothing that a run changes."""
 
     blob_version = BLOB_VERSION
 
     def __init__(self) -> None:
+        super().__init__(NpuOptions())
         self._queue = CallQueue("npu")  # the one NPU that there is
         self.device = os.environ.get(DEVICE_VARIABLE, "")
         """The name of the device that is there; "": whichever a blob is for, as this is a simulation."""
@@ -76,15 +84,16 @@ class NpuBackend(BackendInterface):
     def init(self, context: BackendInitContext, processed: Buffer, compile_specs: Sequence[CompileSpec]) -> NpuHandle:
         """Validate and decode a blob, and give it memories.
 
-        Raises `DelegateInvalidCompatibility` for a blob that is damaged or whose commands are not sound.
+        Raises `DelegateInvalidCompatibility` for a blob that is damaged or whose commands are not sound, and
+        `InvalidArgument` for options that do not exist; see `MachineOptions`.
         """
         blob = unpack(processed)
         program = read_program(blob, _weights(blob, context.named_data))
-        return NpuHandle(Machine(program, context.platform.allocate))
+        return NpuHandle(Machine(program, context.platform.allocate, self.tracer_of_values(context)))
 
     def fork(self, context: BackendInitContext, handle: NpuHandle) -> NpuHandle:
         """The same decoded commands in memories of its own."""
-        return NpuHandle(Machine(handle.machine.program, context.platform.allocate))
+        return NpuHandle(Machine(handle.machine.program, context.platform.allocate, self.tracer_of_values(context)))
 
     def execute(self, context: BackendExecutionContext, handle: NpuHandle, args: Sequence[Argument]) -> None:
         """Copy the inputs in, run the stream, copy the outputs out."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from delegraph.interfaces import DelegateDescription, DelegateNode, DescribedTensor
 from delegraph_machines.constant_reads import ConstantReads, read_by
 from delegraph_npu.accesses import dma_ranges, ranges_of
@@ -31,8 +33,14 @@ def described(program: Program) -> DelegateDescription:
     weights = reads.weights({region.name: data.data for region, data in program.constants.items()}, keys)
     return DelegateDescription(
         nodes=tuple(
-            DelegateNode(name, kinds.get(number, "DmaStart"), read_by(number, weights), debug_id=name)
-            for number, name in enumerate(blob.operators)
+            DelegateNode(
+                name,
+                kinds.get(number, "DmaStart"),
+                read_by(number, weights),
+                () if value is None else (_argument(name, value),),
+                debug_id=name,
+            )
+            for number, (name, value) in enumerate(zip_longest(blob.operators, blob.values))
         ),
         weights=tuple(weight for weight, _ in weights),
         inputs=tuple(_argument(f"input_{place}", tensor) for place, tensor in enumerate(blob.inputs)),

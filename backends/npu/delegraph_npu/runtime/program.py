@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from delegraph.interfaces import Buffer
 from delegraph.lazy_dataclass import dataclass
 from delegraph_machines.fixed_point import Rounding
 from delegraph_machines.hazards import Range
+from delegraph_machines.values import with_logs
 from delegraph_npu.blob import Blob, IoTensor
 from delegraph_npu.command_stream import decode_at
 from delegraph_npu.commands import (
@@ -36,6 +37,9 @@ from delegraph_npu.runtime.memory import Memories
 from delegraph_npu.runtime.output_stage import NUMPY_DTYPES
 from delegraph_npu.runtime.validate import validate
 from delegraph_npu.runtime.vector_unit import BoundVector
+
+if TYPE_CHECKING:
+    from delegraph.interfaces import EventTracer
 
 __all__ = ["Machine", "Program", "read_program"]
 
@@ -66,6 +70,11 @@ class Program:
     commands: tuple[Command, ...]
     decoded: tuple[_Bindable, ...]
 
+    @property
+    def executable(self) -> list[DmaStart | Computing]:
+        """The commands of which `decoded` are the executable form."""
+        return [command for command in self.commands if not isinstance(command, Stop | DmaWait)]
+
     @cached_property
     def segments(self) -> list[Segment]:
         """The time and the cost of each operator: the same in every run."""
@@ -93,7 +102,7 @@ def read_program(blob: Blob, weights: Buffer) -> Program:
         Region.DRAM: blob.dram_nbytes,
         **{region: len(data) for region, data in constants.items()},
     }
-    for tensor in (*blob.inputs, *blob.outputs):
+    for tensor in blob.tensors:
         _check_tensor(tensor, sizes)
     placed = list(decode_at(blob.stream))
     validate(placed, sizes, len(blob.operators))
@@ -114,7 +123,7 @@ def _check_tensor(tensor: IoTensor, sizes: Mapping[Region, int]) -> None:
     sound = min(numbers) >= 0 and not any(number % item for number in (tensor.offset, *tensor.strides))
     place = Range(tensor.region.name, tensor.offset, tensor.offset + tensor.span)
     if not sound or tensor.region not in (Region.SRAM, Region.DRAM) or place.end > sizes[tensor.region]:
-        raise DelegateInvalidCompatibility(f"an input or output of a blob of NpuBackend lies in no memory: {tensor}")
+        raise DelegateInvalidCompatibility(f"a tensor of a blob of NpuBackend lies in no memory: {tensor}")
 
 
 def _decoded(command: DmaStart | Computing, constants: Mapping[Block, memoryview], rounding: Rounding) -> _Bindable:
@@ -146,9 +155,11 @@ class _Transfer:
 
 
 class Machine:
-    """One delegate: memories, and the program's commands bound to them."""
+    """One delegate: memories, and the program's commands bound to them; a `tracer` is told each operator's value."""
 
-    def __init__(self, program: Program, allocate: Callable[[int], NDArray[np.uint8]]) -> None:
+    def __init__(
+        self, program: Program, allocate: Callable[[int], NDArray[np.uint8]], tracer: EventTracer | None = None
+    ) -> None:
         self.program = program
         memories = {
             Region.SRAM: allocate(program.blob.sram_nbytes),
@@ -157,7 +168,15 @@ class Machine:
         }
         self.inputs = tuple(_view(tensor, memories) for tensor in program.blob.inputs)
         self.outputs = tuple(_view(tensor, memories) for tensor in program.blob.outputs)
-        self.steps = tuple(decoded.bind(memories) for decoded in program.decoded)
+        self.steps: Sequence[Callable[[], None]] = [decoded.bind(memories) for decoded in program.decoded]
+        if tracer is not None:
+            named = enumerate(zip(program.blob.operators, program.blob.values, strict=False))
+            logs = {
+                number: partial(tracer.log_value, name, _view(value, memories), delegate_debug_id=name)
+                for number, (name, value) in named
+                if value is not None
+            }
+            self.steps = with_logs(self.steps, [command.operator for command in program.executable], logs)
 
 
 def _view(tensor: IoTensor, memories: Memories) -> NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,7 +39,7 @@ from delegraph_openvino.ir.reading import read_ir, written_ir
 from delegraph_openvino.options import OpenVinoOptions
 from delegraph_openvino.runtime.ir_files import ir_files
 from delegraph_openvino.runtime.model import open_model
-from delegraph_openvino.runtime.profiling import log_nodes
+from delegraph_openvino.runtime.profiling import NodeTimes, log_nodes
 from delegraph_openvino.runtime.tapping import add_values, log_values
 from delegraph_openvino.runtime.tensors import numpy_dtype, tensor_of, tensor_over
 
@@ -54,12 +54,14 @@ __all__ = ["OpenVinoBackend"]
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Opened:
     """A compiled model, which loads of the same memory share. It reads `memory`, and does not own it. `ports` are, for
-    each input of a call, its place among the model's; None for one that it does not read."""
+    each input of a call, its place among the model's; None for one that it does not read. `times` are its nodes', where
+    they are asked for."""
 
     compiled: openvino.CompiledModel
     blob: Blob
     ports: tuple[int | None, ...]
     memory: tuple[NDArray[Any], ...]
+    times: NodeTimes = field(default_factory=NodeTimes)
 
     def __post_init__(self) -> None:
         leave_at_fork(self._leave)
@@ -138,7 +140,9 @@ class OpenVinoBackend(BackendInterface):
             return Opened(compiled, blob, _ports(compiled, blob, len(blob.outputs)), memory)
 
         opened = _IN_USE.opened(processed, context.named_data, (options, cache), make)
-        log = partial(log_nodes, tracer=tracer) if options.profiling and tracer is not None else None
+        log = None
+        if options.profiling and tracer is not None:
+            log = partial(log_nodes, tracer=tracer, times=opened.times)
         return Handle(opened, opened.compiled.create_infer_request(), log=log)
 
     def fork(self, context: BackendInitContext, handle: Handle) -> Handle:

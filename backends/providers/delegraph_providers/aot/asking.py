@@ -44,7 +44,9 @@ def converted(program: ExportedProgram, provider: Provider, options: ProviderOpt
 
 
 def model_bytes(model: ConvertedModel) -> bytes:
-    """The model as onnxruntime reads it."""
+    """The model as onnxruntime reads it, each node called as its first result, by which debug handles are found."""
+    for node in model.model.graph.all_nodes():
+        node.name = node.outputs[0].name
     content: bytes = ir.to_proto(model.model).SerializeToString()
     return content
 

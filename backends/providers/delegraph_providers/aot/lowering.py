@@ -4,6 +4,7 @@ a graph that the provider compiles at load."""
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, Final
 
@@ -17,11 +18,12 @@ from delegraph.errors import PreprocessError
 from delegraph.interfaces import BackendDetails, CompileSpec, PreprocessResult
 from delegraph.plugins import PluginWarning
 from delegraph_cpu.aot.compiled.packing import Compiled, laid_beside, packed, state_records
+from delegraph_onnx.convert import ConvertedModel
 from delegraph_onnx.indexed import indexed_inputs
 from delegraph_providers.aot.asking import answer_of, converted, model_bytes
 from delegraph_providers.aot.assigning import graph_of
 from delegraph_providers.aot.compiling import compiled
-from delegraph_providers.blob import BLOB_VERSION, Blob, format_of, pack
+from delegraph_providers.blob import BLOB_VERSION, Blob, CompiledNode, format_of, pack
 from delegraph_providers.engine import ProviderFailed, version_of
 from delegraph_providers.graph_blob import GraphBlob
 from delegraph_providers.options import QnnOptions, graph_options
@@ -75,11 +77,20 @@ class QnnLowering(BackendDetails):
             tuple(context.input),
             tuple(context.output),
             settings["ep_cache_context"],
+            tuple(_nodes(model)),
         )
         lost = sorted({tensor.name for tensor in model.outputs} - {*blob.written})
         if lost:
             raise PreprocessError(f"{blob.provider} takes {', '.join(lost)} for constant, and gives no such outputs")
-        return PreprocessResult(pack(blob, QNN))
+        return PreprocessResult(pack(blob, QNN), dict(model.debug_handles))
+
+
+def _nodes(model: ConvertedModel) -> Iterator[CompiledNode]:
+    known = {tensor.name for tensor in model.inputs}
+    for node in model.model.graph:
+        inputs = (str(value.name) for value in node.inputs if value is not None)
+        yield CompiledNode(str(node.name), node.op_type, tuple(name for name in inputs if name in known))
+        known |= {str(value.name) for value in node.outputs}
 
 
 def _compiled(provider: Provider, graph: bytes, options: QnnOptions) -> onnx.NodeProto:

@@ -25,6 +25,7 @@ from delegraph_providers.blob import BLOB_VERSION, Blob, unpack
 from delegraph_providers.context_model import context_model
 from delegraph_providers.options import QnnOptions
 from delegraph_providers.providers import QNN
+from delegraph_providers.runtime.qnn_profile import QnnProfile, log_nodes
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -36,11 +37,13 @@ __all__ = ["QnnBackend"]
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A session, and the names and dtypes of what it is fed, None for an argument that it does not read."""
+    """A session, and the names and dtypes of what it is fed, None for an argument that it does not read; and where the
+    times of its nodes are, if a tracer is to be told of them."""
 
     session: onnxruntime.InferenceSession
     blob: Blob
     fed: tuple[tuple[str, np.dtype[Any]] | None, ...]
+    profile: QnnProfile | None = None
 
 
 class QnnBackend(BackendInterface):
@@ -73,16 +76,18 @@ class QnnBackend(BackendInterface):
 
         blob = unpack(processed, QNN)
         options = QnnOptions.of_file(compile_specs).updated({**self._options, **context.runtime_specs})
+        profile = QnnProfile() if options.profiling and context.event_tracer is not None else None
+        asked = options.of_provider() | ({} if profile is None else profile.options)
         entries = {"session.disable_cpu_ep_fallback": "1"}
         try:
-            made = session(QNN, context_model(blob, QNN.ep_name), options.of_provider(), entries)
+            made = session(QNN, context_model(blob, QNN.ep_name), asked, entries)
         except ProviderFailed as error:
             raise DelegateInvalidCompatibility(
                 f"{version_of(QNN)} refuses a binary that {blob.provider:.80} compiled for soc_model"
                 f" {options.soc_model}, htp_arch {options.htp_arch}: {error}"
             ) from error
         fed = tuple((t.name, np.dtype(t.dtype)) if t.name in blob.read else None for t in blob.inputs)
-        return Handle(made, blob, fed)
+        return Handle(made, blob, fed, profile)
 
     def execute(self, context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> None:
         """Run once, and copy each output into its planned memory."""
@@ -93,10 +98,16 @@ class QnnBackend(BackendInterface):
             for fed, value in zip(handle.fed, inputs, strict=True)
             if fed is not None
         }
+        tracer, profile = context.event_tracer, handle.profile
+        if tracer is not None and profile is not None:
+            profile.new_lines()  # of loading
+            start = tracer.now()
         try:
             results = handle.session.run([output.name for output in blob.outputs], feeds)
         except Exception as error:  # pybind's exceptions have no common base
             raise Internal(f"{QNN.package} failed in a delegate of {QNN.backend_id}: {error}") from error
+        if tracer is not None and profile is not None:
+            log_nodes(profile.new_lines(), tracer, start)
         for result, out in zip(results, outputs, strict=True):
             assert isinstance(out, np.ndarray)
             np.copyto(context.resize(out, result.shape), result)
@@ -104,7 +115,7 @@ class QnnBackend(BackendInterface):
     def describe(
         self, processed: Buffer, compile_specs: Sequence[CompileSpec], named_data: Mapping[str, Buffer]
     ) -> DelegateDescription:
-        """The one binary that a blob is, its arguments and the device for which it was compiled."""
+        """The nodes of which the blob's binary was made, its arguments and the device for which it was compiled."""
         from delegraph_providers.runtime.describing import described
 
         return described(unpack(processed, QNN), compile_specs)

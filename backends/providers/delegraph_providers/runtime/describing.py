@@ -1,4 +1,4 @@
-"""A blob -> what is in it, so far as it tells: one compiled binary, whose nodes only its provider knows."""
+"""A blob -> what is in it, so far as it tells: one compiled binary, and the nodes of which its provider made it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ __all__ = ["described"]
 
 
 def described(blob: Blob, compile_specs: Sequence[CompileSpec]) -> DelegateDescription:
-    """One node, the binary. Raises `DelegateInvalidCompatibility` for a blob that is damaged."""
+    """The nodes that were compiled; of an older blob one, the binary."""
     inputs, outputs = tuple(map(_argument, blob.inputs)), tuple(map(_argument, blob.outputs))
     options = {spec.key: bytes(spec.value).decode(errors="replace") for spec in compile_specs}
+    nodes = tuple(DelegateNode(node.name, node.operator, node.inputs, debug_id=node.name) for node in blob.nodes)
     return DelegateDescription(
-        nodes=(DelegateNode("binary", "EPContext", blob.read, outputs),),
+        nodes=nodes or (DelegateNode("binary", "EPContext", blob.read, outputs),),
         inputs=inputs,
         outputs=outputs,
         options={"provider": blob.provider, "sdk": blob.sdk, **options},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
@@ -41,7 +42,7 @@ from delegraph_providers.providers import (
 )
 
 if TYPE_CHECKING:
-    from delegraph.interfaces import DelegateDescription
+    from delegraph.interfaces import DelegateDescription, EventTracer
     from delegraph_cpu.runtime.opened import Opened
 
 __all__ = [
@@ -107,20 +108,26 @@ class GraphBackend(BackendInterface):
             graph_options(self.provider).of_file(compile_specs).updated({**self._options, **context.runtime_specs})
         )
 
+        tracer = context.event_tracer if options.profiling or options.intermediate_outputs else None
+
         def make() -> Opened:
             blob, weights = with_weights(unpack_graph(processed, self.provider), context.named_data)
-            made = _session(blob, weights, options)
+            made = _session(blob, weights, options) if tracer is None else _traced(blob, weights, options, tracer)
             return Opened(made, blob, tuple(weights.values()))
 
-        opened = _IN_USE.opened(processed, context.named_data, (self.provider.backend_id, options), make)
+        choices = (self.provider.backend_id, options) if tracer is None else None
+        opened = _IN_USE.opened(processed, context.named_data, choices, make)
         on_device = options.states == "device"
         handle = OrtHandle(opened, run_options(), self._states(context, opened, on_device))
         return _Handle(handle, on_device)
 
-    def fork(self, context: BackendInitContext, handle: _Handle) -> _Handle:
-        """The same session on other states."""
+    def fork(self, context: BackendInitContext, handle: _Handle) -> _Handle | None:
+        """The same session on other states; None for one that is traced."""
         from delegraph_cpu.runtime.calls import run_options
+        from delegraph_cpu.runtime.open_session import TRACED
 
+        if isinstance(handle.ort.session, TRACED):
+            return None
         states = self._states(context, handle.ort.opened, handle.states_on_device)
         return replace(handle, ort=replace(handle.ort, options=run_options(), states=states))
 
@@ -196,7 +203,20 @@ class GraphBackend(BackendInterface):
         return tuple(states)
 
 
-def _session(blob: GraphBlob, weights: Mapping[str, NDArray[Any]], options: GraphOptions) -> Any:
+def _traced(blob: GraphBlob, weights: Mapping[str, NDArray[Any]], options: GraphOptions, tracer: EventTracer) -> Any:
+    """A session that tells `tracer` the values of its nodes, or their times."""
+    from delegraph_cpu.runtime.describing import node_names
+    from delegraph_cpu.runtime.profiling import ProfiledSession
+    from delegraph_cpu.runtime.tapping import tapped
+
+    if options.intermediate_outputs:
+        return tapped(blob, lambda graph: _session(replace(blob, graph=graph), weights, options), tracer)
+    return ProfiledSession(partial(_session, blob, weights, options), tracer, node_names(blob))
+
+
+def _session(
+    blob: GraphBlob, weights: Mapping[str, NDArray[Any]], options: GraphOptions, profile: str | None = None
+) -> Any:
     """A session that gives the CPU nothing but what the blob says."""
     from delegraph_providers.engine import ProviderFailed, left_to_the_cpu, require_precision, session, version_of
 
@@ -206,7 +226,7 @@ def _session(blob: GraphBlob, weights: Mapping[str, NDArray[Any]], options: Grap
     if not blob.on_host:
         entries["session.disable_cpu_ep_fallback"] = "1"
     try:
-        made = session(provider, blob.graph, {}, entries, weights=weights, kind=options.device)
+        made = session(provider, blob.graph, {}, entries, weights=weights, kind=options.device, profile=profile)
     except ProviderFailed as error:
         raise DelegateInvalidCompatibility(
             f"{version_of(provider)} refuses a graph that was lowered with {blob.onnxruntime:.80}: {error}"

@@ -9,7 +9,7 @@ from typing import Final
 from delegraph.devtools.profiling.groups import modules_around, together
 from delegraph.devtools.profiling.times import NodeTime
 from delegraph.devtools.program_model.tables import short_operator
-from delegraph.svg import drawing, svg_text
+from delegraph.svg import drawing, svg_text, tick
 from delegraph.tables import milliseconds
 
 __all__ = ["draw_flame_graph"]
@@ -46,7 +46,8 @@ def _fills(scheme: int) -> str:
 
 _STYLE: Final = f"""
 .flame-graph {{ font: 12px system-ui, sans-serif; background: #fff; color: #222 }}
-.flame-graph text {{ fill: currentColor }} .flame-graph rect {{ stroke: #fff; stroke-width: .5 }}
+.flame-graph text {{ fill: currentColor }} .flame-graph .tick {{ stroke: currentColor }}
+.flame-graph rect {{ stroke: #fff; stroke-width: .5 }}
 {_fills(0)}
 @media (prefers-color-scheme: dark) {{
 .flame-graph {{ background: #16181c; color: #e6e6e6 }} .flame-graph rect {{ stroke: #16181c }}
@@ -82,11 +83,25 @@ def draw_flame_graph(nodes: Sequence[NodeTime], title: str) -> str:
         for label, kind in _path(row):
             frame = frame.inside.setdefault((kind, label), _Frame(label, kind))
             frame.rows.append(row)
-    top = MARGIN + 16
+    top = MARGIN + 36
     height = top + ROW * model.depth + 40
     heading = f'<text x="{MARGIN}" y="{MARGIN + 4}">{svg_text(title)}</text>'
     boxes = _boxes(model, MARGIN, top, WIDTH - 2 * MARGIN) if nodes else ()
-    return drawing("flame-graph", _STYLE, WIDTH, height, [heading, *boxes, *_legend(nodes, height - 14)])
+    scale = _scale(sum(row.median for row in nodes), top)
+    return drawing("flame-graph", _STYLE, WIDTH, height, [heading, *scale, *boxes, *_legend(nodes, height - 14)])
+
+
+def _scale(seconds: float, y: int) -> Iterator[str]:
+    """Ticks with the time above the model's box, which is as wide as all of it."""
+    if not seconds:
+        return
+    step, (unit, of_second) = tick(seconds, 12), ("ms", 1e3) if seconds >= 1e-3 else ("µs", 1e6)
+    for number in range(int(seconds / step) + 1):
+        x = MARGIN + (WIDTH - 2 * MARGIN) * number * step / seconds
+        anchor = "start" if number == 0 else "middle" if x < WIDTH - 60 else "end"
+        yield f'<path class="tick" d="M{x:.1f} {y - 5}v5"/>'
+        label = f"{number * step * of_second:,.6g}{'' if number else f' {unit}'}"
+        yield f'<text x="{x:.1f}" y="{y - 8}" text-anchor="{anchor}">{label}</text>'
 
 
 def _path(row: NodeTime) -> Iterator[tuple[str, str]]:

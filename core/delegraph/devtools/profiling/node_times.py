@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TypeAlias
 
 from delegraph.devtools.profiling.times import NodeTime
-from delegraph.devtools.program_model.rows import NodeRow, ProgramModel
+from delegraph.devtools.program_model.rows import NodeRow, Origin, ProgramModel
 from delegraph.program.debug_data import StepId
 from delegraph.runtime.execution.tracing import WAIT, ProfileEvent
 
@@ -23,12 +23,22 @@ Step: TypeAlias = "tuple[int, StepId | None]"
 def node_times(runs: Sequence[Iterable[ProfileEvent]], model: ProgramModel, method: str) -> list[NodeTime]:
     """The steps of `method` in these traced runs of it, the slowest first."""
     spent = [_of_run(events) for events in runs]
+    named = {step: own.name for run in spent for step, own in run.items()}
     rows = [
-        _node_time(step, model.node_of(method, *step), [run.get(step) for run in spent])
-        for step in dict.fromkeys(step for run in spent for step in run)
+        _node_time(step, _row(model, method, step, name), [run.get(step) for run in spent])
+        for step, name in named.items()
     ]
     total = sum(row.median for row in rows) or 1.0
     return sorted((replace(row, share=row.median / total) for row in rows), key=lambda row: -row.median)
+
+
+def _row(model: ProgramModel, method: str, step: Step, name: str) -> NodeRow | None:
+    """The row of a step; of one that its engine added, and whose origin nobody knows, a row of its delegate's."""
+    known, (instruction, debug_id) = model.node_of(method, *step), step
+    call = model.node_of(method, instruction) if known is None else None
+    if call is None or call.delegate is None:
+        return known
+    return replace(call, name=str(debug_id), operator=name, debug_id=debug_id, handles=(), origin=Origin())
 
 
 def _node_time(step: Step, node: NodeRow | None, runs: Sequence[_Spent | None]) -> NodeTime:

@@ -42,6 +42,8 @@ def remarks(profile: Profile) -> list[str]:
         lines.append(f"nodes add up to {milliseconds(steps)}: with tracing, small ones look larger than they are")
     if profile.precision > PRECISION:
         lines.append("not stable: run it longer, or on a machine that does nothing else")
+    for backend in dict.fromkeys(row.backend for row in profile.delegates if not row.nodes):
+        lines.append(f"{backend} does not give times by node: each delegate of it is one step here")
     if not any(row.line for row in profile.nodes):
         lines.append("the file does not tell modules and lines: it was lowered without debug data, or elsewhere")
     return lines

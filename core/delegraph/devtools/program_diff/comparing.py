@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Final
@@ -33,25 +33,42 @@ class _Side:
     methods: Mapping[str, MethodSummary]
 
     @classmethod
-    def of(cls, program: Program, plugins: PluginRegistry) -> _Side:
-        named_data = {key: entry.data for key, entry in program.named_data.items()}
+    def of(cls, program: Program, plugins: PluginRegistry, data_path: Sequence[str]) -> _Side:
+        named_data: Mapping[str, Buffer] = {key: entry.data for key, entry in program.named_data.items()}
+        if data_path:
+            from delegraph.runtime.program import Program as LoadedProgram
+            from delegraph.runtime.program import Verification
+
+            minimal = Verification.Minimal
+            named_data = LoadedProgram.load(program, verification=minimal, data_path=data_path).named_data
         methods = {method.name: method for method in summarize(program).methods}
         return cls(program, read_model(program, named_data, plugins), methods)
 
 
-def diff_programs(before: Program, after: Program, plugins: PluginRegistry | None = None) -> ProgramDiff:
+def diff_programs(
+    before: Program,
+    after: Program,
+    plugins: PluginRegistry | None = None,
+    *,
+    data_path: Sequence[str] = (),
+    after_data_path: Sequence[str] = (),
+) -> ProgramDiff:
     """The differences between two programs, `delegraph.program.deserialize_program` of their files.
 
     Nothing of them is run. A delegate whose backend does not describe it, or is not installed, is compared as bytes.
-    Raises `InvalidProgram`.
+    `data_path` and `after_data_path` are the `.ptd` files of each: weights in them are compared as others are; without
+    them, by the digests that the programs have of them. Raises `InvalidProgram`, and `InvalidExternalData` for a file
+    of another program.
     """
     plugins = plugins or default_registry()
-    sides = _Side.of(before, plugins), _Side.of(after, plugins)
+    sides = _Side.of(before, plugins, data_path), _Side.of(after, plugins, after_data_path)
+    weights = list(weight_changes(sides[0].model, sides[1].model))
+    known = {change.what for change in weights}
     told = [
         *_metadata(before, after),
         *_method_changes(*sides),
-        *weight_changes(sides[0].model, sides[1].model),
-        *_external(before, after),
+        *weights,
+        *(change for change in _external(before, after) if change.what not in known),
     ]
     content = list(_content(before, after))
     if not told:

@@ -81,10 +81,9 @@ def _change(name: str, before: _Named, after: _Named) -> Change | None:
         return Change(Kind.WEIGHT, name, _told(old), _told(new), how)
     if (old.dtype, old.shape) != (new.dtype, new.shape):
         return Change(Kind.WEIGHT, name, _told(old), _told(new), _stored_otherwise(old, new))
-    if old.digest() and old.digest() == new.digest():
+    if old.data is None or new.data is None or old.digest() == new.digest():
+        # without content the parts of the files that hold it are compared as they are
         return None if old.place == new.place else Change(Kind.WEIGHT, name, old.place, new.place, "moved")
-    if old.data is None and new.data is None:
-        return None  # nobody has their content: the parts of the files that hold it are compared as they are
     return Change(Kind.WEIGHT, name, _told(old), _distance(old, new) or _told(new), "changed")
 
 

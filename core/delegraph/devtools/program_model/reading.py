@@ -150,6 +150,10 @@ class _Reader:
 
     def _constants(self) -> Iterator[tuple[int, WeightRow]]:
         """The tensors that kernels read from the file, or that begin with something of it, by value."""
+        handles: dict[int, list[int]] = {}
+        for number, call in enumerate(self.plan.chains[0].instructions if self.plan.chains else ()):
+            for index in tensor_indices(call.args, self.plan.values) if isinstance(call, KernelCall) else ():
+                handles.setdefault(index, []).extend(self.debug_data.instructions.get(number, ()))
         for index, value in enumerate(self.plan.values):
             if not isinstance(value, Tensor) or not self._is_constant(index):
                 continue
@@ -157,13 +161,13 @@ class _Reader:
             size = nbytes(value.scalar_type, value.sizes) if data is None else byte_view(data).nbytes
             names = self._names(index, value)
             dtype = dtype_info(value.scalar_type).name
-            stored = f"{place} {value.data_buffer_idx}" if data is not None else " and ".join(names)
-            shape = tuple(value.sizes)
-            yield index, WeightRow(self.plan.name, None, names, stored, dtype, shape, size, place, data=data)
+            stored = " and ".join(names) if place == BESIDE else f"{place} {value.data_buffer_idx}"
+            shape, origin = tuple(value.sizes), self.origin(dict.fromkeys(handles.get(index, ())))
+            yield index, WeightRow(self.plan.name, None, names, stored, dtype, shape, size, place, origin, data)
 
     def _stored(self, value: Tensor) -> tuple[str, Buffer | None]:
-        if is_external(value):
-            return BESIDE, None
+        if is_external(value) and value.extra_tensor_info is not None:
+            return BESIDE, self.named_data.get(value.extra_tensor_info.fully_qualified_name or "")
         if value.allocation_info is None:
             return "constants", self.program.constants[value.data_buffer_idx]
         return "initial state", self.program.mutable_data[value.data_buffer_idx]

@@ -88,9 +88,9 @@ class WeightRow:
     """A constant as it is stored.
 
     `names` are those of the model's weights that it is, or is made of; several where the file does not say which of
-    them. Where there are none, `origin` still tells the module of the nodes that read it. `stored` is its name there:
-    the engine's, or the number of a constant. `place` is the part of the file that it lies in: `constants`, `initial
-    state`, `delegate 0 of forward`, `named data KEY`; or `BESIDE` it.
+    them. `origin` is that of the nodes that read it, and tells the module where there are no names. `stored` is its
+    name there: the engine's, or the number of a constant. `place` is the part of the file that it lies in: `constants`,
+    `initial state`, `delegate 0 of forward`, `named data KEY`; or `BESIDE` it.
     """
 
     method: str

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from delegraph.program.memory.memory_maps import MemoryMap, MemoryUsage, PlacedTensor
-from delegraph.svg import drawing, svg_text
+from delegraph.svg import drawing, svg_text, tick
 
 __all__ = ["draw_memory"]
 
@@ -66,14 +66,14 @@ def _memory(method_map: MemoryMap, memory: MemoryUsage, top: int, height: int) -
 
 def _scales(instructions: int, nbytes: int, top: int, height: int) -> Iterator[str]:
     """Ticks with the bytes to the left, and with the steps below."""
-    for byte in [*range(0, nbytes, _tick(nbytes, height // 40)), nbytes]:
+    for byte in [*range(0, nbytes, _step(nbytes, height // 40)), nbytes]:
         y = top + height - height * byte / nbytes
         if byte == nbytes or y > top + 14:
             yield f'<path class="axis" d="M{LEFT - 4} {y:.1f}H{LEFT}"/>'
             yield f'<text class="tick" x="{LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{byte:,}</text>'
     step = WIDTH / (instructions + 2)
     labels = {-1: "start", instructions: "end"}
-    labels |= {number: f"{number}" for number in range(0, instructions, _tick(instructions, WIDTH // 50))}
+    labels |= {number: f"{number}" for number in range(0, instructions, _step(instructions, WIDTH // 50))}
     for number, label in labels.items():
         x = LEFT + (number + 1.5) * step
         if number in (-1, instructions) or LEFT + 50 < x < LEFT + WIDTH - 40:
@@ -83,14 +83,8 @@ def _scales(instructions: int, nbytes: int, top: int, height: int) -> Iterator[s
     yield f'<text x="{LEFT - 7}" y="{top - 14}" text-anchor="end">bytes</text>'
 
 
-def _tick(most: int, ticks: int) -> int:
-    """The distance of at most `ticks` ticks up to `most`: 1, 2 or 5 of a power of ten."""
-    power = 1
-    while True:
-        for distance in (power, 2 * power, 5 * power):
-            if distance * max(ticks, 1) >= most:
-                return distance
-        power *= 10
+def _step(most: int, ticks: int) -> int:
+    return max(1, round(tick(max(most, 1), ticks)))
 
 
 def _box(method_map: MemoryMap, memory: MemoryUsage, tensor: PlacedTensor, top: int, height: int) -> Iterator[str]:

@@ -32,11 +32,21 @@ def bars(title: str, groups: Sequence[tuple[str, Sequence[tuple[str, float, str]
             lines.append(_text(_LABEL + length + 6, y + 11, note))
             y += _ROW
         y += _ROW
-    width = _LABEL + _WIDTH + 300
+    scale = [
+        _tick(decibels, _LABEL + _WIDTH * decibels / longest, y - _ROW) for decibels in range(0, int(longest) + 1, 10)
+    ]
+    lines, width = [*scale, *lines], _LABEL + _WIDTH + 300
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{y}" font-family="sans-serif"'
         f' font-size="11">\n<rect width="{width}" height="{y}" fill="white"/>\n' + "\n".join(lines) + "\n</svg>\n"
     )
+
+
+def _tick(decibels: int, x: float, bottom: int) -> str:
+    """A line behind the bars, and its number above them."""
+    unit = " dB" if decibels == 0 else ""
+    text = f'<text x="{x:.1f}" y="36" text-anchor="middle">{decibels}{unit}</text>'
+    return f'<path d="M{x:.1f} 40V{bottom}" stroke="#ddd"/>{text}'
 
 
 def _text(x: float, y: float, text: str, weight: str = "normal") -> str:
