@@ -1,0 +1,125 @@
+"""`python -m benchmarks.callers [--models a,b] [--threads 1,2]`: calls a second of one loaded model by 1 to 16 threads.
+
+Beside delegraph's cpu backend stand onnxruntime, one session for all threads, and OpenVINO, one compiled model with a
+request for each thread: what a server would write for them. Their rounds take turns. `threads` compute within a call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import delegraph
+from benchmarks.models import MODELS, make
+from benchmarks.processes import in_process
+
+CALLERS = (1, 2, 4, 16)
+
+Call = Callable[[], Any]
+
+
+def small() -> tuple[Any, tuple[Any, ...]]:
+    """Two linear layers on a row of 64: calling costs more than computing."""
+    import torch
+
+    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)).eval(), (
+        torch.randn(1, 64),
+    )
+
+
+def contenders(name: str, threads: int) -> dict[str, Call]:
+    """A call of the model in each of them, for any thread."""
+    import onnxruntime
+    import openvino
+    import torch
+
+    model, args = small() if name == "small" else make(name)
+    arrays = [x.numpy() for x in args]
+    lowered = delegraph.lower(model, args, backends=["cpu"])
+    ours = delegraph.load(bytes(lowered), backend_options={"cpu": {"num_threads": threads}})
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.onnx"
+        torch.onnx.export(model, args, file, dynamo=False, verbose=False)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        compiled = openvino.Core().compile_model(str(file), "CPU", {"INFERENCE_NUM_THREADS": threads})
+    feeds = {info.name: array for info, array in zip(session.get_inputs(), arrays, strict=True)}
+    own = threading.local()
+
+    def openvino_call() -> Any:
+        if not hasattr(own, "request"):
+            own.request = compiled.create_infer_request()
+        return own.request.infer(arrays)
+
+    return {
+        "delegraph": lambda: ours(*arrays),
+        "onnxruntime": lambda: session.run(None, feeds),
+        "openvino": openvino_call,
+    }
+
+
+def calls_per_second(name: str, threads: int, seconds: float = 1.0, rounds: int = 5) -> dict[str, list[float]]:
+    """The best of some rounds for each number of callers, by contender; their rounds interleaved."""
+    calls = contenders(name, threads)
+    best = {contender: [0.0] * len(CALLERS) for contender in calls}
+    for _ in range(rounds):
+        for column, callers in enumerate(CALLERS):
+            for contender, call in calls.items():
+                best[contender][column] = max(best[contender][column], _rate(call, callers, seconds))
+    return best
+
+
+def _rate(call: Call, callers: int, seconds: float) -> float:
+    counts = [0] * callers
+    start = threading.Barrier(callers + 1)
+
+    def work(number: int) -> None:
+        call()
+        start.wait()
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            call()
+            counts[number] += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(callers)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (time.perf_counter() - begin)
+
+
+def main() -> None:
+    """Print a table: calls a second, and of ours the ratio to the better of the others."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", default=",".join(["small", *MODELS]), help="comma-separated")
+    parser.add_argument("--threads", default="1,2", help="threads within a call, comma-separated")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each round")
+    asked = parser.parse_args()
+    table = Table("model", "threads", "runtime", *(f"{n} callers" for n in CALLERS), title="calls a second")
+    for name in asked.models.split(","):
+        for threads in map(int, asked.threads.split(",")):
+            call = f"calls_per_second({name!r}, {threads}, {asked.seconds})"
+            rates = in_process("benchmarks.callers", call, threads=threads)
+            others = [max(column) for column in zip(rates["onnxruntime"], rates["openvino"], strict=True)]
+            for contender, row in rates.items():
+                ratios = [f" ({rate / other:.2f}x)" for rate, other in zip(row, others, strict=True)]
+                ours = contender == "delegraph"
+                cells = [f"{rate:,.0f}{ratio if ours else ''}" for rate, ratio in zip(row, ratios, strict=True)]
+                table.add_row(name, str(threads), contender, *cells)
+    Console(width=140).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Calls that run in threads of ours, and not in their callers' -> futures of their results.
+
+submit -> a Call in the workers' line -> its turn comes: a thread runs it -> its result, and the worker back
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from math import inf
+from time import monotonic
+from typing import Any
+
+from delegraph.interfaces.forks import leave_at_fork
+from delegraph.runtime.workers import Worker, Workers
+
+__all__ = ["Call", "SubmittedCalls"]
+
+
+class SubmittedCalls:
+    """The calls of one method that were submitted, and the threads that run them: as many as workers, at most."""
+
+    def __init__(self, workers: Workers) -> None:
+        self.workers = workers
+        self._threads: ThreadPoolExecutor | None = None
+        leave_at_fork(self._leave)
+
+    def submit(
+        self, inputs: Sequence[object], out: Sequence[object] | None, finish: Callable[[list[Any]], Any]
+    ) -> Call:
+        """A call on `inputs`, whose result is `finish` of its outputs. Raises as `Workers.ask`."""
+        call = Call(self, inputs, out, finish)
+        self.workers.ask(call)
+        return call
+
+    async def result(self, call: Call) -> Any:
+        """The result of `call`, to a coroutine: one that is cancelled cancels the call. Raises `Busy` once it has waited
+        for a worker for as long as it may."""
+        timeout, loop = self.workers.concurrency.timeout, asyncio.get_running_loop()
+        alarm = None if timeout is None else loop.call_later(timeout, call.give_up)
+        try:
+            return await asyncio.wrap_future(call)
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+
+    def start(self, call: Call, worker: Worker | None) -> None:
+        """Have a thread run `call`. With the workers' lock."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.workers.most, thread_name_prefix="delegraph")
+        self.workers.submitted += 1
+        self._threads.submit(call.run, worker)
+
+    def close(self) -> None:
+        """End the threads, when the calls that they run are over."""
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def _leave(self) -> object:
+        left, self._threads = self._threads, None
+        return left
+
+
+class Call(Future[Any]):
+    """A call that was submitted: `result()` waits for its result, or raises what it raises.
+
+    `cancel()` also stops one that runs already, which then raises `Cancelled`; no other call is touched by it.
+    """
+
+    def __init__(
+        self,
+        calls: SubmittedCalls,
+        inputs: Sequence[object],
+        out: Sequence[object] | None,
+        finish: Callable[[list[Any]], Any],
+    ) -> None:
+        super().__init__()
+        self._calls = calls
+        self._inputs, self._out, self._finish = inputs, out, finish
+        self._context = copy_context()
+        timeout = calls.workers.concurrency.timeout
+        self._deadline = inf if timeout is None else monotonic() + timeout
+        self._worker: Worker | None = None
+        self._is_cancelled = False
+
+    def cancel(self) -> bool:
+        """Take it out of the line, or end its run; False if it is over."""
+        workers = self._calls.workers
+        if super().cancel():
+            if workers.leave(self, None):
+                self.set_running_or_notify_cancel()
+            return True
+        with workers.lock:
+            if self._worker is None:
+                return False
+            self._is_cancelled = True
+            return self._worker.cancel(next_run=True)
+
+    def give_up(self) -> None:
+        """Its time to wait is over: if it has not begun, it raises `Busy`."""
+        workers = self._calls.workers
+        with workers.lock:
+            is_late = not self.cancelled() and self._begins()
+        if is_late:
+            workers.leave(self, None)
+            self.set_exception(workers.late())
+
+    def _begins(self) -> bool:
+        """Whether it is to run now: nobody cancelled it, and it was not given up. With the workers' lock."""
+        if self.running() or (self.done() and not self.cancelled()):
+            return False
+        return self.set_running_or_notify_cancel()
+
+    def take(self, worker: Worker | None) -> None:
+        self._calls.start(self, worker)
+
+    def run(self, worker: Worker | None) -> None:
+        """Its turn, in a thread."""
+        workers = self._calls.workers
+        worker = worker or workers.make()
+        if worker is not None:
+            self._run_on(worker)
+        with workers.lock:
+            workers.submitted -= 1
+        if worker is None:
+            workers.ask(self, is_first=True)
+        else:
+            workers.give_back(worker)
+
+    def _run_on(self, worker: Worker) -> None:
+        workers = self._calls.workers
+        with workers.lock:
+            if not self._begins():
+                return
+            self._worker = worker
+        result, fault = None, None
+        try:
+            if monotonic() > self._deadline:
+                raise workers.late()
+            result = self._context.run(self._outcome, worker)
+        except BaseException as error:
+            fault = error
+        with workers.lock:
+            self._worker = None
+            if self._is_cancelled:
+                worker.cancel()  # what was to end a run that had ended before is not to end the next one
+        if fault is None:
+            self.set_result(result)
+        else:
+            self.set_exception(fault)
+        del fault
+
+    def _outcome(self, worker: Worker) -> Any:
+        return self._finish(worker.execute(self._inputs, out=self._out))
