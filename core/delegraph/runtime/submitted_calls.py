@@ -11,12 +11,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from delegraph.interfaces.forks import leave_at_fork
-from delegraph.runtime.workers import Worker, Workers
+from delegraph.runtime.workers import Waiter, Worker, Workers
 
 __all__ = ["Call", "SubmittedCalls"]
+
+Inputs: TypeAlias = Sequence[object]
+Finish: TypeAlias = Callable[[list[Any]], Any]
+
+
+class Runner(Waiter, Protocol):
+    """A waiter that a thread of ours runs."""
+
+    def run_on(self, worker: Worker) -> None:
+        """Run; never raises."""
 
 
 class SubmittedCalls:
@@ -27,17 +37,15 @@ class SubmittedCalls:
         self._threads: ThreadPoolExecutor | None = None
         leave_at_fork(self._leave)
 
-    def submit(
-        self, inputs: Sequence[object], out: Sequence[object] | None, finish: Callable[[list[Any]], Any]
-    ) -> Call:
+    def submit(self, inputs: Inputs, out: Sequence[object] | None, finish: Finish) -> Call:
         """A call on `inputs`, whose result is `finish` of its outputs. Raises as `Workers.ask`."""
         call = Call(self, inputs, out, finish)
         self.workers.ask(call)
         return call
 
     async def result(self, call: Call) -> Any:
-        """The result of `call`, to a coroutine: one that is cancelled cancels the call. Raises `Busy` once it has waited
-        for a worker for as long as it may."""
+        """The result of `call`, to a coroutine: one that is cancelled cancels the call. Raises `Busy` once it has
+        waited for a worker for as long as it may."""
         timeout, loop = self.workers.concurrency.timeout, asyncio.get_running_loop()
         alarm = None if timeout is None else loop.call_later(timeout, call.give_up)
         try:
@@ -46,12 +54,23 @@ class SubmittedCalls:
             if alarm is not None:
                 alarm.cancel()
 
-    def start(self, call: Call, worker: Worker | None) -> None:
-        """Have a thread run `call`. With the workers' lock."""
+    def start(self, runner: Runner, worker: Worker | None) -> None:
+        """The turn of `runner` has come: have a thread run it. With the workers' lock."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.workers.most, thread_name_prefix="delegraph")
         self.workers.submitted += 1
-        self._threads.submit(call.run, worker)
+        self._threads.submit(self._turn, runner, worker)
+
+    def _turn(self, runner: Runner, worker: Worker | None) -> None:
+        worker = worker or self.workers.make()
+        if worker is not None:
+            runner.run_on(worker)
+        with self.workers.lock:
+            self.workers.submitted -= 1
+        if worker is None:
+            self.workers.ask(runner, is_first=True)
+        else:
+            self.workers.give_back(worker)
 
     def close(self) -> None:
         """End the threads, when the calls that they run are over."""
@@ -66,22 +85,19 @@ class SubmittedCalls:
 class Call(Future[Any]):
     """A call that was submitted: `result()` waits for its result, or raises what it raises.
 
-    `cancel()` also stops one that runs already, which then raises `Cancelled`; no other call is touched by it.
+    `cancel()` also stops one that runs already, which then raises `Cancelled`; no other call is touched by it. One that
+    runs in a batch with others goes on.
     """
 
-    def __init__(
-        self,
-        calls: SubmittedCalls,
-        inputs: Sequence[object],
-        out: Sequence[object] | None,
-        finish: Callable[[list[Any]], Any],
-    ) -> None:
+    def __init__(self, calls: SubmittedCalls, inputs: Inputs, out: Sequence[object] | None, finish: Finish) -> None:
         super().__init__()
-        self._calls = calls
-        self._inputs, self._out, self._finish = inputs, out, finish
-        self._context = copy_context()
+        self.inputs = inputs
+        """The flat inputs."""
         timeout = calls.workers.concurrency.timeout
         self._deadline = inf if timeout is None else monotonic() + timeout
+        self._calls = calls
+        self._out, self._finish = out, finish
+        self._context = copy_context()
         self._worker: Worker | None = None
         self._is_cancelled = False
 
@@ -102,55 +118,52 @@ class Call(Future[Any]):
         """Its time to wait is over: if it has not begun, it raises `Busy`."""
         workers = self._calls.workers
         with workers.lock:
-            is_late = not self.cancelled() and self._begins()
+            is_late = not self.cancelled() and self.begins()
         if is_late:
             workers.leave(self, None)
             self.set_exception(workers.late())
 
-    def _begins(self) -> bool:
+    def begins(self) -> bool:
         """Whether it is to run now: nobody cancelled it, and it was not given up. With the workers' lock."""
         if self.running() or (self.done() and not self.cancelled()):
             return False
         return self.set_running_or_notify_cancel()
 
+    @property
+    def is_late(self) -> bool:
+        """Whether it has waited for longer than it may."""
+        return monotonic() > self._deadline
+
     def take(self, worker: Worker | None) -> None:
+        """Its turn has come."""
         self._calls.start(self, worker)
 
-    def run(self, worker: Worker | None) -> None:
-        """Its turn, in a thread."""
-        workers = self._calls.workers
-        worker = worker or workers.make()
-        if worker is not None:
-            self._run_on(worker)
-        with workers.lock:
-            workers.submitted -= 1
-        if worker is None:
-            workers.ask(self, is_first=True)
-        else:
-            workers.give_back(worker)
-
-    def _run_on(self, worker: Worker) -> None:
-        workers = self._calls.workers
-        with workers.lock:
-            if not self._begins():
+    def run_on(self, worker: Worker) -> None:
+        """Run on `worker`, unless it was cancelled, or has waited for too long."""
+        with self._calls.workers.lock:
+            if not self.begins():
                 return
             self._worker = worker
-        result, fault = None, None
+        self.settle(self._outputs, worker)
+
+    def settle(self, make_outputs: Callable[..., list[Any]], *args: Any) -> None:
+        """Set its result to that of `make_outputs(*args)`, called in its caller's context, or to what that raises."""
+        result = fault = None
         try:
-            if monotonic() > self._deadline:
-                raise workers.late()
-            result = self._context.run(self._outcome, worker)
+            if self.is_late:
+                raise self._calls.workers.late()
+            result = self._finish(self._context.run(make_outputs, *args))
         except BaseException as error:
             fault = error
-        with workers.lock:
-            self._worker = None
-            if self._is_cancelled:
-                worker.cancel()  # what was to end a run that had ended before is not to end the next one
+        with self._calls.workers.lock:
+            worker, self._worker = self._worker, None
+            if worker is not None and self._is_cancelled:
+                worker.cancel()  # the wish to end a run that had ended before is not to end the next one
         if fault is None:
             self.set_result(result)
         else:
             self.set_exception(fault)
         del fault
 
-    def _outcome(self, worker: Worker) -> Any:
-        return self._finish(worker.execute(self._inputs, out=self._out))
+    def _outputs(self, worker: Worker) -> list[Any]:
+        return worker.execute(self.inputs, out=self._out)
