@@ -29,9 +29,10 @@ class Concurrency:
     """After how many seconds of waiting for a worker a call raises `Busy`; None: never. The time in which it runs is
     that of `Limits.seconds`."""
     max_batch: int = 1
-    """Up to so many rows, sizes of the first dim, calls that wait are run as one; 1: each is run alone."""
+    """Up to so many rows (the size of the first dim), calls that wait are run as one; 1: each is run alone. The rows
+    of a batch must not depend on each other; the last bits of a result may depend on how many there are."""
     max_delay: float = 0.0
-    """For how many seconds a call waits for others to fill its batch, when a worker is free."""
+    """For how many seconds, from its first call on, a batch waits for more calls although a worker is free."""
 
     def __post_init__(self) -> None:
         least = (("workers", 1), ("max_waiting", 0), ("timeout", 0), ("max_batch", 1), ("max_delay", 0))
@@ -39,6 +40,11 @@ class Concurrency:
             value = getattr(self, name)
             if value is not None and not value >= bound:
                 raise InvalidArgument(f"Concurrency({name}={value}); it is {bound} or more")
+        if self.max_waiting is not None and self.max_waiting < self.max_batch > 1:
+            raise InvalidArgument(
+                f"Concurrency(max_batch={self.max_batch}, max_waiting={self.max_waiting}): a batch is made of calls"
+                " that wait; let as many wait as are to be one batch"
+            )
 
     def most_workers(self, planned_bytes: int) -> int:
         """The number of workers at most, for a method with so much planned memory."""

@@ -42,6 +42,7 @@ from delegraph.tables import printable
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
     from delegraph.program.signatures import Key
+    from delegraph.runtime.batched_calls import BatchedCalls
     from delegraph.runtime.concurrency import Concurrency
     from delegraph.runtime.isolation.module import IsolatedModule
     from delegraph.runtime.submitted_calls import Call
@@ -316,7 +317,8 @@ class Module:
                 method = self._sessions.load(name, self._shared, self._memory.get(name))
                 container = self.program.plan(name).container_meta_type
                 workers = self._workers(name, method)
-                self._loaded[name] = StructuredMethod(method, container, self._sessions.types, workers)
+                batched = self._batched(name, method, workers)
+                self._loaded[name] = StructuredMethod(method, container, self._sessions.types, workers, batched)
             return self._loaded[name]
 
     def _workers(self, name: str, first: Method) -> Workers:
@@ -330,6 +332,18 @@ class Module:
         more = partial(self._sessions.load, name, self._shared)
         planned = sum(self.program.plan(name).non_const_buffer_sizes)
         return Workers(name, first, more, lambda: views or first.keeps_state, planned, concurrency)
+
+    def _batched(self, name: str, method: Method, workers: Workers) -> BatchedCalls | None:
+        """The batches of the method `name`. Raises `InvalidArgument` if the main method's calls can be none."""
+        if self._concurrency is None or self._concurrency.max_batch == 1:
+            return None
+        from delegraph.runtime.batched_calls import BatchedCalls, not_batched
+
+        rows = self._concurrency.max_batch
+        why = not_batched(self.program.contracts.get(name), method.keeps_state, rows)
+        if why and name == self._main_name:
+            raise InvalidArgument(f"Concurrency(max_batch={rows}): method {name!r}: {why}")
+        return None if why else BatchedCalls(workers)
 
     def __getattr__(self, name: str) -> StructuredMethod:
         # Only for names that are no attributes. `program` is missing while an instance is being unpickled.

@@ -16,6 +16,7 @@ from delegraph.runtime.method_meta import MethodMeta
 from delegraph.tables import printable
 
 if TYPE_CHECKING:
+    from delegraph.runtime.batched_calls import BatchedCalls
     from delegraph.runtime.submitted_calls import Call, SubmittedCalls
     from delegraph.runtime.workers import Workers
 
@@ -35,6 +36,7 @@ class StructuredMethod:
         container: schema.ContainerMetadata,
         types: Mapping[str, type[Any]] = MappingProxyType({}),
         workers: Workers | None = None,
+        batched: BatchedCalls | None = None,
     ) -> None:
         self.method = method
         """The method that was loaded, the first of its `workers`."""
@@ -44,6 +46,8 @@ class StructuredMethod:
         self._result = result and result.with_types(types)
         self._workers = workers
         self._execute = method.execute if workers is None else workers.execute
+        if batched is not None:
+            self._submitted, self._execute = batched, batched.execute
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run once; the result is the caller's own, unless it was loaded with `outputs="borrow"`.

@@ -129,11 +129,6 @@ class Call(Future[Any]):
             return False
         return self.set_running_or_notify_cancel()
 
-    @property
-    def is_late(self) -> bool:
-        """Whether it has waited for longer than it may."""
-        return monotonic() > self._deadline
-
     def take(self, worker: Worker | None) -> None:
         """Its turn has come."""
         self._calls.start(self, worker)
@@ -141,8 +136,20 @@ class Call(Future[Any]):
     def run_on(self, worker: Worker) -> None:
         """Run on `worker`, unless it was cancelled, or has waited for too long."""
         with self._calls.workers.lock:
-            if not self.begins():
-                return
+            begins = self.begins()
+        if begins and not self.refuses():
+            self.run_alone(worker)
+
+    def refuses(self) -> bool:
+        """Whether it has waited for longer than it may; then it raises `Busy`."""
+        if monotonic() <= self._deadline:
+            return False
+        self.set_exception(self._calls.workers.late())
+        return True
+
+    def run_alone(self, worker: Worker) -> None:
+        """Run, now that it begins, so that it can be cancelled."""
+        with self._calls.workers.lock:
             self._worker = worker
         self.settle(self._outputs, worker)
 
@@ -150,8 +157,6 @@ class Call(Future[Any]):
         """Set its result to that of `make_outputs(*args)`, called in its caller's context, or to what that raises."""
         result = fault = None
         try:
-            if self.is_late:
-                raise self._calls.workers.late()
             result = self._finish(self._context.run(make_outputs, *args))
         except BaseException as error:
             fault = error

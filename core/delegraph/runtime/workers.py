@@ -167,21 +167,27 @@ class Workers:
 
     # ---- the line ----
 
-    def ask(self, waiter: Waiter, *, is_first: bool = False) -> None:
+    def ask(self, waiter: Waiter, *, is_first: bool = False, is_bounded: bool = True) -> None:
         """Have `waiter.take` called when its turn comes, perhaps at once. Raises `InvalidState` if this is closed, and
-        `Busy` if as many wait as may."""
+        `Busy` if as many wait as may, unless it `is_first`, or not `is_bounded`."""
         most = self.concurrency.max_waiting
         with self.lock:
-            if not is_first:
+            if is_first:
+                self.line.appendleft(waiter)
+            else:
                 self.require_open()
-            self.line.appendleft(waiter) if is_first else self.line.append(waiter)
+                self.line.append(waiter)
             self._serve_line()
-            if most is not None and len(self.line) > most and self.line[-1] is waiter:
+            if is_bounded and most is not None and len(self.line) > most and self.line[-1] is waiter:
                 self.line.pop()
-                raise Busy(
-                    f"method {self.name!r}: {most} calls wait for its {self.most} workers, and no more may;"
-                    " try again later, or set Concurrency(max_waiting=…)"
-                )
+                raise self.crowded()
+
+    def crowded(self) -> Busy:
+        """The error of a call that may not wait."""
+        return Busy(
+            f"method {self.name!r}: {self.concurrency.max_waiting} calls wait for its {self.most} workers, and no more"
+            " may; try again later, or set Concurrency(max_waiting=…)"
+        )
 
     def _serve_line(self) -> None:
         """Give free workers, and places for new ones, to those who are first in line. With `lock`."""

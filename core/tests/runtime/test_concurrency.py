@@ -241,7 +241,7 @@ def test_an_interrupt_takes_a_waiting_call_out_of_the_line(build: Any, gate: Gat
 
         def interrupt() -> None:
             in_line(model, 1)
-            signal.raise_signal(signal.SIGINT)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
         threads.submit(interrupt)
         with pytest.raises(KeyboardInterrupt):
