@@ -1,7 +1,8 @@
 """`python -m benchmarks.callers [--models a,b] [--threads 1,2]`: calls a second of one loaded model by 1 to 16 threads.
 
-Beside delegraph's cpu backend stand onnxruntime, one session for all threads, and OpenVINO, one compiled model with a
-request for each thread: what a server would write for them. Their rounds take turns. `threads` compute within a call.
+Beside delegraph's backends stand their engines alone: onnxruntime, one session for all threads, and OpenVINO, one
+compiled model with a request for each thread: as a server would call them. All take turns, round by round. `threads`
+compute within a call, in each.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from benchmarks.models import MODELS, make
 from benchmarks.processes import in_process
 
 CALLERS = (1, 2, 4, 16)
+ENGINES = {"cpu": "onnxruntime alone", "openvino": "OpenVINO alone"}
 
 Call = Callable[[], Any]
 
@@ -43,8 +45,12 @@ def contenders(name: str, threads: int) -> dict[str, Call]:
 
     model, args = small() if name == "small" else make(name)
     arrays = [x.numpy() for x in args]
-    lowered = delegraph.lower(model, args, backends=["cpu"])
-    ours = delegraph.load(bytes(lowered), backend_options={"cpu": {"num_threads": threads}})
+    ours = {
+        backend: delegraph.load(
+            bytes(delegraph.lower(model, args, backends=[backend])), backend_options={backend: {"num_threads": threads}}
+        )
+        for backend in ENGINES
+    }
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.onnx"
         torch.onnx.export(model, args, file, dynamo=False, verbose=False)
@@ -61,9 +67,10 @@ def contenders(name: str, threads: int) -> dict[str, Call]:
         return own.request.infer(arrays)
 
     return {
-        "delegraph": lambda: ours(*arrays),
-        "onnxruntime": lambda: session.run(None, feeds),
-        "openvino": openvino_call,
+        "cpu": lambda: ours["cpu"](*arrays),
+        "openvino": lambda: ours["openvino"](*arrays),
+        "onnxruntime alone": lambda: session.run(None, feeds),
+        "OpenVINO alone": openvino_call,
     }
 
 
@@ -101,7 +108,7 @@ def _rate(call: Call, callers: int, seconds: float) -> float:
 
 
 def main() -> None:
-    """Print a table: calls a second, and of ours the ratio to the better of the others."""
+    """Print a table: calls a second, and of each backend the ratio to its engine alone."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", default=",".join(["small", *MODELS]), help="comma-separated")
     parser.add_argument("--threads", default="1,2", help="threads within a call, comma-separated")
@@ -112,11 +119,13 @@ def main() -> None:
         for threads in map(int, asked.threads.split(",")):
             call = f"calls_per_second({name!r}, {threads}, {asked.seconds})"
             rates = in_process("benchmarks.callers", call, threads=threads)
-            others = [max(column) for column in zip(rates["onnxruntime"], rates["openvino"], strict=True)]
             for contender, row in rates.items():
-                ratios = [f" ({rate / other:.2f}x)" for rate, other in zip(row, others, strict=True)]
-                ours = contender == "delegraph"
-                cells = [f"{rate:,.0f}{ratio if ours else ''}" for rate, ratio in zip(row, ratios, strict=True)]
+                cells = [f"{rate:,.0f}" for rate in row]
+                if contender in ENGINES:
+                    alone = rates[ENGINES[contender]]
+                    cells = [
+                        f"{cell} ({rate / other:.2f}x)" for cell, rate, other in zip(cells, row, alone, strict=True)
+                    ]
                 table.add_row(name, str(threads), contender, *cells)
     Console(width=140).print(table)
 

@@ -82,7 +82,9 @@ class StructuredMethod:
         from delegraph.runtime.submitted_calls import SubmittedCalls  # asyncio, where it is asked for
 
         if self._workers is None:
-            raise NotSupported(f"method {self._name!r} is isolated, and is called in its callers' threads alone")
+            raise NotSupported(
+                f"method {self._name!r} is isolated, runs in its callers' threads: await asyncio.to_thread(model, …)"
+            )
         return SubmittedCalls(self._workers)
 
     def _flat(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Sequence[object], Sequence[object] | None]:

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from math import inf
 from time import monotonic
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 from delegraph.interfaces.forks import leave_at_fork
 from delegraph.runtime.workers import Waiter, Worker, Workers
@@ -62,15 +62,26 @@ class SubmittedCalls:
         self._threads.submit(self._turn, runner, worker)
 
     def _turn(self, runner: Runner, worker: Worker | None) -> None:
-        worker = worker or self.workers.make()
-        if worker is not None:
-            runner.run_on(worker)
-        with self.workers.lock:
-            self.workers.submitted -= 1
+        """Run `runner`, and those behind it in line as long as they are runners too: no thread has to wake for them."""
+        workers, following = self.workers, cast("Runner | None", runner)
+        worker = worker or workers.make()
+        while worker is not None and following is not None:
+            following.run_on(worker)
+            following = self._next_in_line()
         if worker is None:
-            self.workers.ask(runner, is_first=True)
+            with workers.lock:
+                workers.submitted -= 1
+            workers.ask(runner, is_first=True)
         else:
-            self.workers.give_back(worker)
+            workers.give_back(worker)
+
+    def _next_in_line(self) -> Runner | None:
+        with self.workers.lock:
+            line = self.workers.line
+            if line and hasattr(line[0], "run_on"):
+                return cast("Runner", line.popleft())
+            self.workers.submitted -= 1
+            return None
 
     def close(self) -> None:
         """End the threads, when the calls that they run are over."""
