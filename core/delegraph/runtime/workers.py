@@ -62,6 +62,12 @@ class _Turn:
         self.came.release()
 
 
+class _Last(_Turn):
+    """A turn of `close`, which keeps a worker for good."""
+
+    __slots__ = ()
+
+
 class Workers:
     """The workers of one method. `first` is there; `more` makes another one.
 
@@ -140,6 +146,7 @@ class Workers:
             while True:
                 while not turn.came.acquire(timeout=max(0.0, min(deadline - monotonic(), _LOOK_AGAIN))):
                     self._look_again(turn, deadline)
+                turn.has_come = turn.worker is not None  # else `make` gives the place back, whatever happens
                 worker = turn.worker or self.make()
                 if worker is not None:
                     return worker
@@ -147,6 +154,9 @@ class Workers:
                 self.ask(turn, is_first=True)
         except BaseException:  # it was late, or an interrupt
             self.leave(turn, turn.worker)
+            if turn.has_come and turn.worker is None:
+                with self.lock:
+                    self._in_making -= 1
             raise
 
     def _look_again(self, turn: _Turn, deadline: float) -> None:
@@ -155,6 +165,11 @@ class Workers:
                 return
             if monotonic() >= deadline:
                 raise self.late()
+            if sum(_is_call(frame, self) for frame in _stack(sys._getframe())) > self.most:
+                raise InvalidState(
+                    f"method {self.name!r} is being called by one of its own steps, which have all its {self.most}"
+                    " workers; set Concurrency(workers=…)"
+                )
             self._recover()
             self._serve_line()
 
@@ -245,7 +260,7 @@ class Workers:
         """Take back the workers that an interrupt (Ctrl-C) lost between two steps of a call: those that are out while
         nobody is inside `execute` but who stands in line. With `lock`."""
         out = [worker for worker in self._all if worker not in self._free]
-        waiting = sum(isinstance(waiter, _Turn) for waiter in self.line)
+        waiting = sum(type(waiter) is _Turn for waiter in self.line)
         if not out or self.submitted or self._in_making or self._callers() > waiting:
             return False
         self._free += out
@@ -269,11 +284,12 @@ class Workers:
             if self._is_closed:
                 return
             self._is_closed, self.most = True, len(self._all) + self._in_making
-            turns = [_Turn() for _ in range(self.most)]
+            turns = [_Last() for _ in range(self.most)]
             self.line.extend(turns)
             self._serve_line()
-        for turn in turns:
-            while not turn.came.acquire(timeout=_LOOK_AGAIN):
+        for number, turn in enumerate(turns):
+            # There are fewer workers than turns where one that was being made could not be.
+            while not turn.came.acquire(timeout=_LOOK_AGAIN) and number < self.most:
                 self._look_again(turn, inf)
         for worker in self._all:
             worker.close()

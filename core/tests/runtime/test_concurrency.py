@@ -287,6 +287,11 @@ def test_a_step_that_calls_its_own_model(build: Any) -> None:
     program = build.program(build.plan([x], [out]))
     loaded.append(load(program, kernels=[library], concurrency=Concurrency(workers=3)))
     assert loaded[0](number(2))[0][0] == 2
+    with pytest.raises(
+        InvalidState, match=r"called by one of its own steps, which have all its 3 workers; set Concurr"
+    ):
+        loaded[0](number(3))
+    assert loaded[0](number(2))[0][0] == 2
 
 
 def test_free_threads_are_many(build: Any, kernels: Any) -> None:
@@ -518,6 +523,44 @@ def test_close_waits_for_calls_that_run_and_wait_and_refuses_new_ones(build: Any
         model(number(5))
     with pytest.raises(DelegateInvalidHandle):
         model["forward"].method.execute([number(5)])
+
+
+def test_close_waits_for_a_run_that_takes_its_time(build: Any, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delegraph.runtime.workers._LOOK_AGAIN", 0.01)
+    model = gated(build, gate, workers=2)
+    with callers(3) as threads:
+        calls = [threads.submit(model, number(n)) for n in range(2)]
+        gate.wait_for(2)
+        closing = threads.submit(model.close)
+        in_line(model, 2)
+        threading.Event().wait(0.1)  # it looks again and again, and takes no worker from a call
+        assert not closing.done() and gate.destroyed == 0
+        gate.permits.release(2)
+        closing.result(PATIENCE)
+        assert [answer(call.result(PATIENCE)) for call in calls] == [0, 1]
+
+
+def test_close_while_a_worker_is_being_made(build: Any, gate: Gate) -> None:
+    model = gated(build, gate, workers=2)
+    making, goes_on = threading.Event(), threading.Event()
+
+    def refuse(*arguments: Any) -> Any:
+        making.set()
+        assert goes_on.wait(PATIENCE)
+        raise MemoryError("there is no room for another one")
+
+    gate.init = refuse  # type: ignore[method-assign]
+    with callers(3) as threads:
+        calls = [threads.submit(model, number(0))]
+        gate.wait_for()
+        calls.append(threads.submit(model, number(1)))
+        assert making.wait(PATIENCE)
+        closing = threads.submit(model.close)
+        in_line(model, 2)
+        goes_on.set()
+        gate.permits.release(2)
+        closing.result(PATIENCE)
+        assert [answer(call.result(PATIENCE)) for call in calls] == [0, 1]
 
 
 def test_methods_of_a_closed_module_are_not_loaded(build: Any, kernels: Any) -> None:
