@@ -74,7 +74,7 @@ SLOW = {"depth": 12, "width": 2048}
 def test_too_many_calls_are_503_and_nothing_else(folder: Path) -> None:
     expected = lower(Net(0, **SLOW), folder / "model.pte")
     port = free_port()
-    with serve(uvicorn("app:app", port), folder, port, {"MAX_WAITING": "2"}) as server:
+    with serve(uvicorn("app:app", port), folder, port, {"WORKERS": "1", "MAX_WAITING": "0"}) as server:
         load = under_load(server, [expected], requests=300, clients=48)
         assert set(load.statuses) == {200, 503} and load.wrong == 0
         assert httpx.get(f"{server.url}/ready").status_code == 200
