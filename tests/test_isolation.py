@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from delegraph.errors import (
     InvalidState,
     InvalidType,
     LimitExceeded,
+    NotSupported,
 )
 from delegraph.runtime import Limits
 from delegraph.runtime.isolation import sandbox
@@ -125,6 +127,14 @@ def test_deaths(stranger: Path) -> None:
         with pytest.raises(InvalidState, match="has ended; load it again"):
             model(told(0))
         assert is_gone(model.pid)
+
+
+def test_threads_that_call_it_wait_for_each_other(stranger: Path) -> None:
+    with delegraph.load(stranger, isolated=True, kernels=["stranger"]) as model, ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(lambda what: model(told(what))[0], [0, 4, 5, 8, 9] * 8))
+        assert results == [0, 4, 5, 8, 9] * 8
+        with pytest.raises(NotSupported, match=r"runs in its callers' threads: await asyncio\.to_thread"):
+            model["forward"].submit(told(0))
 
 
 def test_what_is_printed_is_no_reply_and_errors_are_text(stranger: Path) -> None:

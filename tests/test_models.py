@@ -37,6 +37,7 @@ def test_equals_eager(name: str, backend: str, tmp_path: Path) -> None:
     with torch.no_grad():
         wanted = model(*args)
     assert_close_to_eager(module(*(x.numpy() for x in args)), wanted, TOLERANCE[backend])
+    assert not module["forward"].method.keeps_state
     report = lowered.report.methods["forward"]
     if backend == "cpu":
         assert not report.leftovers, [entry.name for entry in report.leftovers]

@@ -219,6 +219,13 @@ def in_a_browser(name: str, beside: Environment) -> None:
 
 
 @task(When.NIGHT)
+def test_serving() -> None:
+    """the servers of docs/serving.md on loopback, under load: replaced, stopped, in a read-only container's tree"""
+    wheels()
+    pytest("-m", "serving", "tests/serving")
+
+
+@task(When.NIGHT)
 def test_wheels() -> None:
     """the wheels, and strangers' plug-ins, in empty environments: without torch, with it, on each Python here"""
     wheels()

@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING
 
 from delegraph import former_modules
-from delegraph.lazy import lazy_names
+from delegraph.lazy import DeprecatedName, lazy_names
 
 former_modules.install()
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from delegraph.debugging.result import Debugged, Fault
     from delegraph.errors import DelegraphError, LoweringError, PluginError, RuntimeFault
     from delegraph.program.limits import Limits
+    from delegraph.runtime.concurrency import Concurrency
     from delegraph.runtime.execution.tracing import EventTracer
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta
     from delegraph.runtime.module import Module, load
-    from delegraph.runtime.pool import Pool
     from delegraph.runtime.program import Program
     from delegraph.runtime.runtime import Runtime
     from delegraph.version import __version__
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Compared",
     "Comparison",
+    "Concurrency",
     "Debugged",
     "DelegraphError",
     "EdgeCompileConfig",
@@ -64,7 +65,6 @@ __all__ = [
     "Module",
     "NumericGap",
     "PluginError",
-    "Pool",
     "Program",
     "QuantizedModel",
     "Runtime",
@@ -97,13 +97,14 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.debugging.result": ("Debugged", "Fault"),
         "delegraph.errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
         "delegraph.program.limits": ("Limits",),
+        "delegraph.runtime.concurrency": ("Concurrency",),
         "delegraph.runtime.execution.tracing": ("EventTracer",),
         "delegraph.runtime.method": ("Method",),
         "delegraph.runtime.method_meta": ("MethodMeta",),
         "delegraph.runtime.module": ("Module", "load"),
-        "delegraph.runtime.pool": ("Pool",),
         "delegraph.runtime.program": ("Program",),
         "delegraph.runtime.runtime": ("Runtime",),
         "delegraph.version": ("__version__",),
     },
+    {"Pool": DeprecatedName("Concurrency", "2.0", "delegraph.runtime.pool")},
 )

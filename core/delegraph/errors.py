@@ -20,7 +20,7 @@
     │   ├── PluginUnavailable            what the plug-in needs is not installed
     │   └── PluginVersionError           it was built for another plug-in API
     └── RuntimeFault (a RuntimeError)    at load or execution; `code` is ExecuTorch's error code
-        ├── Internal 0x01        InvalidState 0x02      Cancelled 0x03
+        ├── Internal 0x01        InvalidState 0x02 ── Busy      Cancelled 0x03
         ├── NotSupported 0x10    InvalidArgument 0x12   InvalidType 0x13   OperatorMissing 0x14
         ├── KernelAlreadyRegistered 0x16
         ├── NotFound 0x20 ── BackendMissing             MemoryAllocationFailed 0x21   AccessFailed 0x22
@@ -43,6 +43,7 @@ __all__ = [
     "FOREIGN",
     "AccessFailed",
     "BackendMissing",
+    "Busy",
     "Cancelled",
     "CodegenError",
     "DelegateInvalidCompatibility",
@@ -301,10 +302,18 @@ class Internal(RuntimeFault):
 class InvalidState(RuntimeFault):
     """The call is not allowed now: an input was never set, or a Method is already executing.
 
-    What to do: set every input first; give each thread a `Module.session()` of its own, or a `Pool`.
+    What to do: set every input first; call the `Module`, which any number of threads may, and not its `Method`; where
+    the model has state, give each thread a `Module.session()` of its own.
     """
 
     code = 0x02
+
+
+class Busy(InvalidState):
+    """As many calls wait for a worker as may, or this one has waited for as long as it may: see `Concurrency`.
+
+    What to do: try again later; a server answers 503.
+    """
 
 
 class Cancelled(RuntimeFault):

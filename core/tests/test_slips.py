@@ -298,7 +298,7 @@ SLIPS: dict[str, Slip] = {
     ),
     "calls at the same time": (
         lambda h: _at_the_same_time(h.run),
-        ("method 'forward' is executing in another thread", "run.session()", "delegraph.Pool(run, 4)"),
+        ("method 'forward' is executing in another thread", "run.session()"),
     ),
     "another rank": (lambda h: h.run(ARRAY[0]), ("got shape [3]: it has 1 dims, not 2",)),
     "another device": (
@@ -368,10 +368,6 @@ SLIPS: dict[str, Slip] = {
     "metadata of a kind that no file has": (
         lambda h: delegraph.lower(h.model, (h.x,), metadata={"labels": {"0": "cat"}}),  # type: ignore[dict-item]
         ("metadata['labels'] is or has a dict; a value is a text", "json.dumps(value)"),
-    ),
-    "a pool of a file": (
-        lambda h: delegraph.Pool("m.pte", 2),  # type: ignore[arg-type]
-        ("a pool is made of a Module, which delegraph.load(…) returns", "not of 'm.pte'"),
     ),
     "an option of a backend at load": (
         lambda h: delegraph.load(

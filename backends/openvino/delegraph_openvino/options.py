@@ -27,7 +27,8 @@ class OpenVinoOptions(DelegateOptions):
 
     device: "CPU", "GPU", "NPU", with a number behind a dot where there are several, or "AUTO".
     num_threads: threads that compute at most; 0: OpenVINO's choice, one for each physical core. CPU only.
-    performance_hint: "latency", or "throughput", which gives several requests (forks, a pool) streams of their own.
+    performance_hint: "latency", or "throughput", which gives several requests (forks, calls from several threads)
+        streams of their own.
     precision: the precision of float32 models: "f32"; "f16" or "bf16"; "device", the device's fastest. A model of
         bfloat16 is computed in bfloat16 where the processor has it.
     int8_products: whether values may be rounded to 8 bits, by groups of 32, where they are multiplied with weights that

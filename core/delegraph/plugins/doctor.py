@@ -205,7 +205,8 @@ def _of_result(result: CheckResult) -> Iterator[Finding]:
             Severity.NOTE, subject, told.removeprefix(f"{result.offer.id} of {result.offer.provider}: "), remedy
         )
     if result.seconds > SLOW_IMPORT and group_named(result.offer.group).torch_free:
-        yield Finding(Severity.WARNING, subject, f"loading it takes {result.seconds:.1f} s", "its authors import less")
+        # A note, for a busy machine takes as long, and the exit code says whether the program can run.
+        yield Finding(Severity.NOTE, subject, f"loading it takes {result.seconds:.1f} s", "its authors import less")
 
 
 # ---- the needs of a program ----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delegraph.lazy import lazy_names
+from delegraph.lazy import DeprecatedName, lazy_names
 
 if TYPE_CHECKING:
     from delegraph.interfaces.backend import (
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from delegraph.program.limits import Limits
     from delegraph.program.steps import StepKind
     from delegraph.runtime.binding.schedule import ScheduledStep
+    from delegraph.runtime.concurrency import Concurrency
     from delegraph.runtime.data_loader import (
         BufferDataLoader,
         FileDataLoader,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from delegraph.runtime.method import Method
     from delegraph.runtime.method_meta import MethodMeta, TensorInfo
     from delegraph.runtime.module import Module, load
-    from delegraph.runtime.pool import Pool
     from delegraph.runtime.program import Program, Verification
     from delegraph.runtime.resolution.alternatives import DelegateChoice
     from delegraph.runtime.resolution.backends import BackendRegistry
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from delegraph.runtime.runtime import OperatorRegistry, Runtime
     from delegraph.runtime.shared_state import SharedState
     from delegraph.runtime.state import State
+    from delegraph.runtime.submitted_calls import Call
     from delegraph.runtime.values.borrowing import Borrowing
     from delegraph.runtime.values.memory import HierarchicalAllocator, MemoryAllocator, MemoryManager
     from delegraph.runtime.values.tensors import as_array, to_torch
@@ -54,7 +55,9 @@ __all__ = [
     "BackendRegistry",
     "Borrowing",
     "BufferDataLoader",
+    "Call",
     "Compatibility",
+    "Concurrency",
     "DataLoader",
     "DebugLevel",
     "DelegateChoice",
@@ -78,7 +81,6 @@ __all__ = [
     "Module",
     "OperatorRegistry",
     "Platform",
-    "Pool",
     "ProfileEvent",
     "Program",
     "Runtime",
@@ -113,6 +115,7 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.program.limits": ("Limits",),
         "delegraph.program.steps": ("StepKind",),
         "delegraph.runtime.binding.schedule": ("ScheduledStep",),
+        "delegraph.runtime.concurrency": ("Concurrency",),
         "delegraph.runtime.data_loader": ("BufferDataLoader", "FileDataLoader", "MmapDataLoader", "UrlDataLoader"),
         "delegraph.runtime.execution.etdump": ("make_etdump",),
         "delegraph.runtime.execution.tracing": ("DebugLevel", "EventTracer", "ProfileEvent"),
@@ -120,7 +123,6 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.runtime.method": ("Method",),
         "delegraph.runtime.method_meta": ("MethodMeta", "TensorInfo"),
         "delegraph.runtime.module": ("Module", "load"),
-        "delegraph.runtime.pool": ("Pool",),
         "delegraph.runtime.program": ("Program", "Verification"),
         "delegraph.runtime.resolution.alternatives": ("DelegateChoice",),
         "delegraph.runtime.resolution.backends": ("BackendRegistry",),
@@ -128,8 +130,10 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.runtime.runtime": ("OperatorRegistry", "Runtime"),
         "delegraph.runtime.shared_state": ("SharedState",),
         "delegraph.runtime.state": ("State",),
+        "delegraph.runtime.submitted_calls": ("Call",),
         "delegraph.runtime.values.borrowing": ("Borrowing",),
         "delegraph.runtime.values.memory": ("HierarchicalAllocator", "MemoryAllocator", "MemoryManager"),
         "delegraph.runtime.values.tensors": ("as_array", "to_torch"),
     },
+    {"Pool": DeprecatedName("Concurrency", "2.0", "delegraph.runtime.pool")},
 )

@@ -28,7 +28,8 @@ class Method:
     """One loaded method. Its state, planned memory with mutable buffers, lives as long as it does, or its SharedState.
 
     Made by `Program.load_method`. Several Methods, also of one name, may execute at the same time; one Method may not:
-    a second thread gets `InvalidState`. After an error a Method can be used again.
+    a second thread gets `InvalidState`. (A `Module` may be called from any: it has Methods as they are needed.) After
+    an error a Method can be used again.
     """
 
     def __init__(self, program: LoadedProgram, loaded: LoadedMethod) -> None:
@@ -149,13 +150,13 @@ class Method:
             for index in loaded.plan.outputs:
                 loaded.event_tracer.log_value("output", loaded.values.slots[index], value_index=index)
 
-    def cancel(self) -> bool:
+    def cancel(self, *, next_run: bool = False) -> bool:
         """End the execution that runs now, from another thread: it raises `Cancelled`, and can be started again.
 
         It ends before its next instruction; within one only if that is a delegate whose backend can be stopped. False
-        if nothing runs.
+        if nothing runs. With `next_run`, the next execution ends as it begins, where nothing runs; until `cancel()`.
         """
-        return self._loaded.runs.cancel()
+        return self._loaded.runs.cancel(next_run=next_run)
 
     def _get_outputs(self, own: bool, targets: Targets | None) -> list[Any]:
         if targets is not None and targets.take_all:
@@ -230,6 +231,17 @@ class Method:
             for name, buffer in self.state.buffers.items():
                 destination.state.buffers[name].set(buffer.array)
                 destination.state.buffers[name].is_set = buffer.is_set
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether an execution may read what an earlier one left: a mutable buffer, or planned memory that it reads
+        before it writes there. A backend's own memory is not known of."""
+        if self.state or self._loaded.caller_sets:
+            return True
+        from delegraph.program.memory.kept import reads_earlier_runs  # where several callers meet
+
+        delegates = self._loaded.delegates.all
+        return reads_earlier_runs(self._loaded.plan, lambda call: delegates[call.delegate_index].num_outputs)
 
     @property
     def is_closed(self) -> bool:

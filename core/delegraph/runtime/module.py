@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, overload
 
 from delegraph.deprecation import former_parameter
 from delegraph.errors import InvalidArgument, InvalidState
@@ -23,6 +24,7 @@ from delegraph.runtime.data_loader import Source
 from delegraph.runtime.execution.tracing import EventTracer
 from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.integrity import IntegrityMode
+from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.runtime.program import Program
 from delegraph.runtime.resolution.backend_options import BackendOptions
@@ -33,13 +35,17 @@ from delegraph.runtime.shared_state import SharedState
 from delegraph.runtime.state import State, joined_state
 from delegraph.runtime.structured_method import StructuredMethod
 from delegraph.runtime.values.borrowing import Borrowing, InputMode, OutputMode
+from delegraph.runtime.workers import Workers
 from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.interfaces.compilation_cache import CacheChoice
     from delegraph.plugins.registry import PluginRegistry
     from delegraph.program.signatures import Key
+    from delegraph.runtime.batched_calls import BatchedCalls
+    from delegraph.runtime.concurrency import Concurrency
     from delegraph.runtime.isolation.module import IsolatedModule
+    from delegraph.runtime.submitted_calls import Call
     from delegraph.runtime.values.memory import CallersBuffers
 
     CallersMemory: TypeAlias = CallersBuffers | Mapping[str, CallersBuffers]
@@ -85,6 +91,7 @@ def load(
     types: Iterable[type[Any]] = (),
     isolated: Literal[False] = False,
     cache: CacheChoice = None,
+    concurrency: Concurrency | None = None,
 ) -> Module: ...
 @former_parameter("registry", "plugins", goes="2.0")
 def load(
@@ -109,6 +116,7 @@ def load(
     types: Iterable[type[Any]] = (),
     isolated: bool = False,
     cache: CacheChoice = None,
+    concurrency: Concurrency | None = None,
 ) -> Module | IsolatedModule:
     """Load a `.pte` (a path above 16 MiB is mapped) and its `method`; the others when they are first used.
 
@@ -143,6 +151,8 @@ def load(
     cache: where backends keep what they compile or pack at load, for the next load on this machine: a folder, a
         `CompilationCache`, or True, the one below the user's folder of caches. None: as the environment variable
         DELEGRAPH_CACHE says; if that is not set, loading writes nothing.
+    concurrency: how many calls run at a time, how many may wait and for how long, and whether those that wait are
+        batched; None: the defaults of `Concurrency`.
 
     Raises `InvalidArgument` for an option that there is not or a backend that the program does not have, and what
     `Program.load` and `Program.load_method` raise.
@@ -157,6 +167,7 @@ def load(
             "plugins": plugins,
         }
         options |= {"event_tracer": event_tracer, "prefer": prefer, "memory": memory, "check": check}
+        options |= {"concurrency": concurrency}
         options |= {} if platform is DEFAULT_PLATFORM else {"platform": platform}
         options |= {"cache": os.path.abspath(cache) if isinstance(cache, os.PathLike) else cache}
         return load_isolated(
@@ -182,6 +193,7 @@ def load(
         borrowing=Borrowing(inputs, outputs),
         memory=memory,
         types=types,
+        concurrency=concurrency,
     )
 
 
@@ -216,15 +228,20 @@ def _load_again(
     backend_options: BackendOptions | None,
     borrowing: Borrowing | None,
     types: Iterable[type[Any]] = (),
+    concurrency: Concurrency | None = None,
 ) -> Module:
-    return Module(program, method, backend_options=backend_options, borrowing=borrowing, types=types)
+    return Module(
+        program, method, backend_options=backend_options, borrowing=borrowing, types=types, concurrency=concurrency
+    )
 
 
 class Module:
     """A loaded program. Calling it calls its main method; the others are `module["name"]` or `module.name`.
 
-    It is one session: methods and state of its own, for one thread at a time. `session()` and `fork()` give others over
-    the same program, for other threads or other courses of a conversation.
+    Any number of threads and tasks may call a method that keeps no state: see `Concurrency`. State is one session's,
+    and so is a method that has some: one thread at a time, a second one gets `InvalidState`. `session()` and `fork()`
+    give other sessions over the same program, for other threads or other courses of a conversation. The same holds of
+    all methods where outputs are borrowed. Leaving `with`, or `close`, ends it.
     """
 
     def __init__(
@@ -237,9 +254,10 @@ class Module:
         borrowing: Borrowing | None = None,
         memory: CallersMemory | None = None,
         types: Iterable[type[Any]] = (),
+        concurrency: Concurrency | None = None,
     ) -> None:
-        by_name = types_by_name(types)
-        self._begin(Sessions(program, event_tracer, backend_options, borrowing, by_name), method, memory)
+        sessions = Sessions(program, event_tracer, backend_options, borrowing, types_by_name(types))
+        self._begin(sessions, method, memory, concurrency)
         self._main  # noqa: B018  # what loading raises is raised here
 
     def _begin(
@@ -247,13 +265,16 @@ class Module:
         sessions: Sessions,
         main_name: str,
         memory: CallersMemory | None = None,
+        concurrency: Concurrency | None = None,
     ) -> None:
         self.program = sessions.program
         self._sessions = sessions
+        self._concurrency = concurrency
         self._main_name = main_name
         self._memory = _by_method(memory or {}, main_name, self.program)
         self._shared = SharedState(self.program)
         self._loaded: dict[str, StructuredMethod] = {}
+        self._is_closed = False
         self._lock = Lock()
 
     @cached_property
@@ -264,15 +285,65 @@ class Module:
         """Call the main method; see `StructuredMethod.__call__`."""
         return self._main(*args, **kwargs)
 
+    def submit(self, *args: Any, **kwargs: Any) -> Call:
+        """Have the main method called in a thread of the module's; see `StructuredMethod.submit`."""
+        return self._main.submit(*args, **kwargs)
+
+    async def acall(self, *args: Any, **kwargs: Any) -> Any:
+        """The main method's result, awaited; see `StructuredMethod.acall`."""
+        return await self._main.acall(*args, **kwargs)
+
+    def close(self) -> None:
+        """Refuse new calls, wait for those that run or stand in line, and destroy the delegates. Calls raise
+        `InvalidState` from now on. Other sessions go on."""
+        with self._lock:
+            self._is_closed = True
+            methods = list(self._loaded.values())
+        for method in methods:
+            method.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def __getitem__(self, name: str) -> StructuredMethod:
         """The method `name`, loaded when it is first asked for. Raises `NotFound`, or what loading raises."""
         with self._lock:
             if name not in self._loaded:
+                if self._is_closed:
+                    raise InvalidState("the module was closed; load it again")
                 method = self._sessions.load(name, self._shared, self._memory.get(name))
-                self._loaded[name] = StructuredMethod(
-                    method, self.program.plan(name).container_meta_type, self._sessions.types
-                )
+                container = self.program.plan(name).container_meta_type
+                workers = self._workers(name, method)
+                batched = self._batched(name, method, workers)
+                self._loaded[name] = StructuredMethod(method, container, self._sessions.types, workers, batched)
             return self._loaded[name]
+
+    def _workers(self, name: str, first: Method) -> Workers:
+        """The workers on which calls of the method `name` run."""
+        views = self._sessions.borrowing is not None and self._sessions.borrowing.outputs == "borrow"
+        concurrency = self._concurrency
+        if self._sessions.event_tracer is not None or name in self._memory:  # there is one tracer, one such memory
+            from delegraph.runtime.concurrency import Concurrency
+
+            concurrency = replace(concurrency or Concurrency(), workers=1)
+        more = partial(self._sessions.load, name, self._shared)
+        planned = sum(self.program.plan(name).non_const_buffer_sizes)
+        return Workers(name, first, more, lambda: views or first.keeps_state, planned, concurrency)
+
+    def _batched(self, name: str, method: Method, workers: Workers) -> BatchedCalls | None:
+        """The batches of the method `name`. Raises `InvalidArgument` if the main method's calls can be none."""
+        if self._concurrency is None or self._concurrency.max_batch == 1:
+            return None
+        from delegraph.runtime.batched_calls import BatchedCalls, not_batched
+
+        rows = self._concurrency.max_batch
+        why = not_batched(self.program.contracts.get(name), method.keeps_state, rows)
+        if why and name == self._main_name:
+            raise InvalidArgument(f"Concurrency(max_batch={rows}): method {name!r}: {why}")
+        return None if why else BatchedCalls(workers)
 
     def __getattr__(self, name: str) -> StructuredMethod:
         # Only for names that are no attributes. `program` is missing while an instance is being unpickled.
@@ -290,6 +361,7 @@ class Module:
             self._sessions.backend_options,
             self._sessions.borrowing,
             tuple(self._sessions.types.values()),
+            self._concurrency,
         )
 
     # ---- state -------------------------------------------------------------------------------------
@@ -302,20 +374,20 @@ class Module:
         """
         return joined_state({name: self[name].method.state for name in self.methods})
 
-    def session(self, method: str | None = None) -> Module:
+    def session(self, method: str | None = None, *, concurrency: Concurrency | None = None) -> Module:
         """Another session over the same program, its state as it is at first. Calling it calls `method`, or the method
-        that is this one's main one. Raises what loading raises.
+        that is this one's main one; `concurrency` takes the place of this one's. Raises what loading raises.
 
         Backends that can (`BackendInterface.fork`) share with it their programs compiled at load.
         """
-        twin = self._twin(method or self._main_name)
+        twin = self._twin(method or self._main_name, concurrency)
         twin._main  # noqa: B018
         return twin
 
-    def _twin(self, main_name: str) -> Module:
+    def _twin(self, main_name: str, concurrency: Concurrency | None = None) -> Module:
         """Another session, no method of it loaded yet."""
         twin = Module.__new__(Module)
-        twin._begin(self._sessions, main_name)
+        twin._begin(self._sessions, main_name, concurrency=concurrency or self._concurrency)
         return twin
 
     def fork(self) -> Module:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from delegraph.errors import InvalidArgument
+from delegraph.errors import InvalidArgument, NotSupported
 from delegraph.program import schema
 from delegraph.runtime.calls.arguments import spec_of
 from delegraph.runtime.calls.pytree import LEAF
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
 from delegraph.tables import printable
+
+if TYPE_CHECKING:
+    from delegraph.runtime.batched_calls import BatchedCalls
+    from delegraph.runtime.submitted_calls import Call, SubmittedCalls
+    from delegraph.runtime.workers import Workers
 
 __all__ = ["StructuredMethod"]
 
@@ -25,13 +31,23 @@ class StructuredMethod:
     """
 
     def __init__(
-        self, method: Method, container: schema.ContainerMetadata, types: Mapping[str, type[Any]] = MappingProxyType({})
+        self,
+        method: Method,
+        container: schema.ContainerMetadata,
+        types: Mapping[str, type[Any]] = MappingProxyType({}),
+        workers: Workers | None = None,
+        batched: BatchedCalls | None = None,
     ) -> None:
         self.method = method
+        """The method that was loaded, the first of its `workers`."""
         self._name = method.metadata.name()
         self._arguments = method.arguments
         result = spec_of(container.encoded_out_str, method.metadata.num_outputs())
         self._result = result and result.with_types(types)
+        self._workers = workers
+        self._execute = method.execute if workers is None else workers.execute
+        if batched is not None:
+            self._submitted, self._execute = batched, batched.execute
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run once; the result is the caller's own, unless it was loaded with `outputs="borrow"`.
@@ -39,14 +55,48 @@ class StructuredMethod:
         `out=`, where the model has no argument of that name, takes arrays or torch tensors in the structure of the
         result, which get it and are returned; None stands for any that is not given. See `Method.execute`.
 
-        Raises `InvalidArgument` or `InvalidType` naming the argument.
+        Raises `InvalidArgument` or `InvalidType` naming the argument, and `Busy` where `Concurrency` bounds waiting.
         """
+        inputs, out = self._flat(args, kwargs)
+        return self._structured(self._execute(inputs, out=out))
+
+    def submit(self, *args: Any, **kwargs: Any) -> Call:
+        """Have it called in a thread of the module's: a `concurrent.futures.Future` of what calling it gives, whose
+        `cancel()` also stops a run. Arrays must not change before it is done. Raises as calling it."""
+        return self._submitted.submit(*self._flat(args, kwargs), self._structured)
+
+    async def acall(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of `submit`, awaited; if the task is cancelled, so is the call, and no other. Raises as both."""
+        submitted = self._submitted
+        return await submitted.result(submitted.submit(*self._flat(args, kwargs), self._structured))
+
+    def close(self) -> None:
+        """Refuse new calls, wait for the others, and destroy the delegates."""
+        if self._workers is not None:
+            self._workers.close()
+        if "_submitted" in self.__dict__:
+            self._submitted.close()
+
+    @cached_property
+    def _submitted(self) -> SubmittedCalls:
+        from delegraph.runtime.submitted_calls import SubmittedCalls  # asyncio, where it is asked for
+
+        if self._workers is None:
+            raise NotSupported(
+                f"method {self._name!r} is isolated, runs in its callers' threads: await asyncio.to_thread(model, …)"
+            )
+        return SubmittedCalls(self._workers)
+
+    def _flat(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Sequence[object], Sequence[object] | None]:
+        """The inputs in order, and where the outputs are to go."""
         out = kwargs.pop("out", None) if "out" in kwargs and not self._arguments.has("out") else None
         try:
-            flat = self._arguments.flatten(args, kwargs)
+            inputs = self._arguments.flatten(args, kwargs)
         except InvalidArgument as error:
             raise InvalidArgument(f"method {self._name!r} {error}") from error
-        outputs = self.method.execute(flat, out=None if out is None else self._flat_result(out))
+        return inputs, None if out is None else self._flat_result(out)
+
+    def _structured(self, outputs: list[Any]) -> Any:
         if self._result is LEAF:
             return outputs[0]
         return outputs if self._result is None else self._result.unflatten(outputs)

@@ -72,6 +72,16 @@ def backend(source: str, identity: str = "Npu", lowering: str = "Npu", target: s
 
 
 @pytest.mark.usefixtures("other")
+def test_a_machine_that_is_slow_can_run_all_the_same(
+    install: Install, backend_source: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("acme", *backend(backend_source))
+    monkeypatch.setattr(doctor, "SLOW_IMPORT", 0.0)
+    assert run("doctor") == 0
+    assert "note: backends:Npu" in (told := capsys.readouterr().out) and "loading it takes" in told
+
+
+@pytest.mark.usefixtures("other")
 def test_a_sound_backend(install: Install, backend_source: str, capsys: pytest.CaptureFixture[str]) -> None:
     install("acme", *backend(backend_source))
     assert run("doctor") == run("check", "acme") == 0

@@ -1,101 +1,49 @@
-"""Several callers of one program: each on a worker of its own, waiting where there are more calls than workers."""
+"""`Pool`, which is deprecated: a session of a Module with a number of workers, under the names that it had."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
+import delegraph
+from delegraph.deprecation import PluginDeprecationWarning
 from delegraph.errors import InvalidArgument, InvalidState, InvalidType
-from delegraph.interfaces import BackendInterface
-from delegraph.program import serialize_program
-from delegraph.runtime import Module, Pool, load
+from delegraph.runtime import load
+from delegraph.runtime.pool import Pool
 
 
-class Meets(BackendInterface):
-    """Returns once as many calls are inside at a time as `barrier` waits for."""
-
-    def __init__(self, callers: int) -> None:
-        self.barrier = threading.Barrier(callers)
-        self.handles = 0
-
-    def init(self, context: Any, processed: Any, compile_specs: Any) -> int:
-        self.handles += 1
-        return self.handles
-
-    def execute(self, context: Any, handle: int, args: Any) -> None:
-        self.barrier.wait(timeout=30)
-        args[-1][...] = args[0] * 10 + handle
+def test_importing_it_says_what_has_its_place() -> None:
+    with pytest.warns(PluginDeprecationWarning, match=r"delegraph\.Pool is deprecated: use delegraph\.Concurrency"):
+        assert delegraph.Pool is Pool  # type: ignore[attr-defined]
 
 
-def module(build: Any, backend: BackendInterface) -> Module:
-    x, out = build.tensor(1), build.tensor(1)
-    build.delegate("Meets", x, out)
-    return load(serialize_program(build.program(build.plan([x], [out]))), backends={"Meets": backend})
+def test_its_calls_are_the_modules(build: Any, kernels: Any) -> None:
+    x = build.tensor(2)
+    plans = [build.plan([x], [x])]
+    double = build.call("aten::add.out", x, x, build.int(1), build.tensor(2))
+    plans.append(build.plan([x], [double], name="double"))
+    module = load(build.program(*plans), kernels=[kernels])
+    ones = np.ones(2, np.float32)
+    for made_of, method, factor in ((module, None, 1), (module, "double", 2), (module.program, "double", 2)):
+        with Pool(made_of, workers=2, method=method) as pool:
+            expected = [[factor, factor]]
+            assert pool.workers == 2
+            np.testing.assert_array_equal(pool(ones), expected)
+            np.testing.assert_array_equal(pool.submit(ones).result(), expected)
+            np.testing.assert_array_equal(asyncio.run(pool.run(ones)), expected)
+        with pytest.raises(InvalidState, match="was closed"):
+            pool.submit(ones)
+    np.testing.assert_array_equal(module(ones), [ones])
 
 
-def number(n: int) -> Any:
-    return np.float32([n])
-
-
-def test_workers_are_inside_at_a_time_each_with_a_handle_of_its_own(build: Any) -> None:
-    backend = Meets(3)
-    with Pool(module(build, backend), workers=3) as pool:
-        futures = [pool.submit(number(n)) for n in range(6)]
-        results = [int(future.result()[0][0]) for future in futures]
-    assert [result // 10 for result in results] == list(range(6))
-    assert len({result % 10 for result in results[:3]}) == 3
-
-
-def test_coroutines_wait_for_their_results(build: Any) -> None:
-    with Pool(module(build, Meets(2)), workers=2) as pool:
-
-        async def all_at_once() -> list[Any]:
-            return await asyncio.gather(*(pool.run(number(n)) for n in range(4)))
-
-        assert [int(result[0][0]) // 10 for result in asyncio.run(all_at_once())] == [0, 1, 2, 3]
-
-
-def test_a_call_in_the_callers_thread_gives_its_worker_back_after_an_error(build: Any) -> None:
-    pool = Pool(module(build, Meets(1)), workers=1)
-    for _ in range(3):
-        with pytest.raises(InvalidArgument):
-            pool(number(1), number(2))
-        with pytest.raises(InvalidArgument):
-            pool.submit().result()
-    assert int(pool(number(4))[0][0]) // 10 == 4
-    pool.close()
-    pool.close()
-    with pytest.raises(InvalidState, match="the pool was closed; make another one"):
-        pool.submit(number(1))
-
-
-def test_a_pool_of_a_program(build: Any) -> None:
-    program = module(build, Meets(1)).program
-    for method in (None, "forward"):
-        with Pool(program, workers=2, method=method) as pool:
-            assert int(pool(number(4))[0][0]) // 10 == 4
+def test_a_pool_of_nobody(build: Any, kernels: Any) -> None:
+    x = build.tensor(2)
+    with pytest.raises(InvalidArgument, match="a pool of 0 workers; it has at least one"):
+        Pool(load(build.program(build.plan([x], [x])), kernels=[kernels]), workers=0)
     with pytest.raises(
         InvalidType, match=r"a pool is made of a Module, which delegraph\.load\(…\) returns, .* 'm\.pte'"
     ):
         Pool("m.pte", workers=2)  # type: ignore[arg-type]
-
-
-def test_a_pool_of_nobody(build: Any) -> None:
-    with pytest.raises(InvalidArgument, match="a pool of 0 workers; it has at least one"):
-        Pool(module(build, Meets(1)), workers=0)
-
-
-def test_workers_load_the_method_that_they_run_alone(build: Any) -> None:
-    backend = Meets(1)
-    x, out = build.tensor(1), build.tensor(1)
-    build.delegate("Meets", x, out)
-    plans = [build.plan([x], [out], name=name) for name in ("forward", "other")]
-    both = load(serialize_program(build.program(*plans)), backends={"Meets": backend})
-    before = backend.handles
-    with Pool(both, workers=2, method="other") as pool:
-        assert int(pool(number(1))[0][0]) // 10 == 1
-    assert backend.handles - before == 2

@@ -28,7 +28,7 @@ class Exclusive:
     def __init__(
         self,
         what: str,
-        remedy: str = "give each thread a session of its own, run.session(), or share a delegraph.Pool(run, 4)",
+        remedy: str = "give each thread a session of its own: run.session(); or call run, if it has no state",
     ) -> None:
         self._note: dict[str, list[int]] = {}  # each step on it, or on the note, is one step for all threads
         self._what = what

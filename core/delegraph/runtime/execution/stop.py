@@ -77,19 +77,22 @@ _ONE_AT_A_TIME = Lock()
 class Runs:
     """The runs of one method, one after the other: each ends by itself, by `cancel`, or when its time is over."""
 
-    __slots__ = ("_engines", "_now", "_seconds", "_watched")
+    __slots__ = ("_ends_next", "_engines", "_now", "_seconds", "_watched")
 
     def __init__(self, engines: Sequence[Cancel], limits: Limits) -> None:
         self._engines = engines
         self._seconds = inf if limits.seconds is None else limits.seconds
         self._watched = limits.watched
         self._now: Stop | None = None
+        self._ends_next = False
 
     def begin(self) -> Stop:
         """A new `Stop` for the run that begins now; to be passed to `end`."""
         if self._now is not None:  # of a run that an interrupt took out of its last step
             self.end(self._now)
         stop = self._now = Stop(self._engines, monotonic() + self._seconds)
+        if self._ends_next:
+            self.cancel()
         if self._watched:
             WATCH.begin(stop, self._seconds)
         return stop
@@ -104,10 +107,15 @@ class Runs:
             stop.let_engines_go()
         self._now = None
 
-    def cancel(self) -> bool:
-        """End the run that goes on now, from another thread; False if none does."""
+    def cancel(self, *, next_run: bool = False) -> bool:
+        """End the run that goes on now, from another thread; False if none does. With `next_run` the next one ends as
+        it begins, then; until `cancel()` is called."""
+        self._ends_next = next_run
         stop = self._now
-        return stop is not None and stop.request(Cancelled("it was cancelled"))
+        if stop is None:
+            return next_run
+        self._ends_next = False
+        return stop.request(Cancelled("it was cancelled"))
 
 
 def time_exceeded(seconds: float) -> LimitExceeded:

@@ -115,8 +115,8 @@ def _is_plain(value: object) -> bool:
 class IsolatedModule:
     """A loaded program whose methods run in a process of their own. `with` ends it, or `close`, or its last reference.
 
-    One thread at a time. If the process dies, the call raises `Internal`, which names the signal, and those after it
-    raise `InvalidState`. A run that is cancelled, or is over its time, ends the process.
+    Threads that call it wait for each other. If the process dies, the call raises `Internal`, which names the signal,
+    and those after it raise `InvalidState`. A run that is cancelled, or is over its time, ends the process.
     """
 
     def __init__(

@@ -14,12 +14,12 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import Any, BinaryIO, Final, cast
 
 from delegraph import errors
 from delegraph.errors import Internal, InvalidState, NotSupported, RuntimeFault
 from delegraph.program.limits import Limits
-from delegraph.runtime.execution.exclusive import Exclusive
 from delegraph.runtime.execution.stop import Runs
 from delegraph.runtime.isolation.frames import BadFrame, read, values_from, write
 from delegraph.tables import printable
@@ -31,7 +31,7 @@ _LATER: Final = 1.0
 
 
 class Process:
-    """A child that serves requests. One thread at a time; others get `InvalidState`."""
+    """A child that serves requests, one after the other, of any thread."""
 
     def __init__(self, limits: Limits) -> None:
         if not sys.executable:
@@ -47,7 +47,7 @@ class Process:
         watched = replace(limits, seconds=limits.seconds + _LATER) if limits.watched and limits.seconds else limits
         kill = partial(_kill, self._child)
         self._runs, self._loading = Runs((kill,), watched), Runs((kill,), replace(limits, seconds=None))
-        self._alone = Exclusive("an isolated program")
+        self._turn = Lock()
 
     def load(self, request: Mapping[str, object], arrays: Sequence[Any]) -> Any:
         """As `ask`, for the first request, which takes the time that it takes."""
@@ -59,7 +59,7 @@ class Process:
         return self._ask(request, arrays, self._runs)
 
     def _ask(self, request: Mapping[str, object], arrays: Sequence[Any], runs: Runs) -> Any:
-        with self._alone:
+        with self._turn:
             if not self._end.alive or self._child.poll() is not None:
                 raise InvalidState("the process of this isolated program has ended; load it again")
             stop = runs.begin()
