@@ -23,6 +23,7 @@ from delegraph.aot import EdgeOpOverload, MemoryUse, ResolvedSignature, device_o
 from delegraph.interfaces import Device
 from delegraph.program import schema
 from delegraph_executorch.exir import memory
+from delegraph_executorch.exir._planning_specs import update_all_tensors_lifetime
 from delegraph_executorch.exir.sym_util import eval_upper_bound
 from delegraph_executorch.exir.tensor import TensorSpec, contiguous_stride_from_shape, stride_from_dim_order
 
@@ -43,12 +44,13 @@ class Execution:
     specs: Mapping[int, TensorSpec]
 
     def place(self, plan: schema.ExecutionPlan) -> None:
-        """Let the specs say where the finished method `plan` has its tensors."""
+        """Let the specs say where the finished method `plan` has its tensors, and from which node to which."""
         for index, spec in self.specs.items():
             value = plan.values[index]
             place = value.allocation_info if isinstance(value, schema.Tensor) else None
             if place is not None:
                 spec.mem_id, spec.mem_offset = place.memory_id, place.memory_offset
+        update_all_tensors_lifetime(self.program.graph_module, self.program.graph_signature)
         meta = self.program.graph_module.meta
         meta["non_const_buffer_sizes"] = list(plan.non_const_buffer_sizes)
         if plan.non_const_buffer_device:

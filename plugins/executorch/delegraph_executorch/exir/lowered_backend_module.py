@@ -10,6 +10,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from torch._higher_order_ops.executorch_call_delegate import executorch_call_delegate, get_lowered_module_name
 from torch.export import ExportedProgram
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
@@ -28,7 +29,6 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot import LoweredBackendModule, get_lowered_module, is_delegate_call
 from delegraph.errors import InvalidPartition
-from delegraph_executorch.exir.delegate import executorch_call_delegate, get_lowered_module_name
 
 __all__ = [
     "LoweredBackendModule",

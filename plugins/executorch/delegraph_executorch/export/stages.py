@@ -21,7 +21,7 @@ from torch.export import ExportedProgram
 
 from delegraph import aot
 from delegraph.aot import validation_disabled
-from delegraph_executorch.devtools.backend_debug import get_delegation_info
+from delegraph_executorch.devtools.backend_debug.delegation_info import get_delegation_info
 from delegraph_executorch.exir.program._program import to_edge, to_edge_transform_and_lower
 from delegraph_executorch.export._torchao import (
     ComposableQuantizer,

@@ -1,10 +1,5 @@
 """ExecuTorch's `executorch.devtools.backend_debug`."""
 
-from delegraph_executorch.devtools.backend_debug.delegation_info import (
-    DelegationBreakdown,
-    DelegationInfo,
-    get_delegation_info,
-    print_delegation_info,
-)
+from delegraph_executorch.finding import row_names
 
-__all__ = ["DelegationBreakdown", "DelegationInfo", "get_delegation_info", "print_delegation_info"]
+__getattr__, __dir__ = row_names(__name__)

@@ -1,7 +1,5 @@
 """ExecuTorch's `executorch.devtools.etrecord`."""
 
-from __future__ import annotations
+from delegraph_executorch.finding import row_names
 
-from delegraph_executorch.devtools.etrecord._etrecord import ETRecord, generate_etrecord, parse_etrecord
-
-__all__ = ["ETRecord", "generate_etrecord", "parse_etrecord"]
+__getattr__, __dir__ = row_names(__name__)

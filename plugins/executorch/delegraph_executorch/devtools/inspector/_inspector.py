@@ -7,6 +7,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,7 +16,7 @@ from torch.fx import GraphModule
 from delegraph.devtools import load_model
 from delegraph_executorch.devtools.debug_format.et_schema import OperatorGraph, OperatorNode
 from delegraph_executorch.devtools.etdump import schema_flatcc as flatcc
-from delegraph_executorch.devtools.etrecord import ETRecord, parse_etrecord
+from delegraph_executorch.devtools.etrecord._etrecord import ETRecord, parse_etrecord
 from delegraph_executorch.devtools.inspector._debug_handles import as_key, is_captured
 from delegraph_executorch.devtools.inspector._events import (
     DebugEventSignature,
@@ -66,12 +67,12 @@ from delegraph_executorch.devtools.inspector._reference_graph import (
     programs_of,
 )
 from delegraph_executorch.devtools.inspector._tables import pandas
-from delegraph_executorch.devtools.inspector.numerical_comparator import (
-    L1Comparator,
-    MSEComparator,
+from delegraph_executorch.devtools.inspector.numerical_comparator.l1_numerical_comparator import L1Comparator
+from delegraph_executorch.devtools.inspector.numerical_comparator.mse_numerical_comparator import MSEComparator
+from delegraph_executorch.devtools.inspector.numerical_comparator.numerical_comparator_base import (
     NumericalComparatorBase,
-    SNRComparator,
 )
+from delegraph_executorch.devtools.inspector.numerical_comparator.snr_numerical_comparator import SNRComparator
 
 __all__ = [
     "DebugEventSignature",
@@ -269,15 +270,12 @@ class Inspector:
             return None
         return self._etrecord.edge_dialect_program if graph is None else (self._etrecord.graph_map or {}).get(graph)
 
-    def get_vgf_neural_statistics(self) -> list[dict[str, Any]]:
-        """The statistics that Arm's VGF backend reported."""
-        from delegraph_executorch.devtools.inspector.vgf_neural_statistics import (
-            parse_vgf_neural_statistics_delegate_metadata,
-        )
-
+    def get_vgf_neural_statistics(self) -> Any:
+        """The statistics that Arm's VGF backend reported. Raises `NeedsWheel`: ExecuTorch's own reader reads them."""
+        own = import_module("delegraph_executorch.devtools.inspector.vgf_neural_statistics")
         events = (event for block in self.event_blocks for event in block.events)
         said = [metadata for event in events for metadata in event.raw_delegate_debug_metadatas]
-        return parse_vgf_neural_statistics_delegate_metadata(said)
+        return own.parse_vgf_neural_statistics_delegate_metadata(said)
 
     # ---- the gap between graph and runtime ----
 

@@ -5,6 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
+from torch._higher_order_ops.executorch_call_delegate import (
+    LOWERED_BACKEND_MODULE_TYPE,
+    executorch_call_delegate,
+    get_lowered_module_name,
+)
+
 import delegraph.aot
 from delegraph.aot import (
     BackendDetails,
@@ -15,11 +21,6 @@ from delegraph.aot import (
     PartitionResult,
     PreprocessResult,
     validation_disabled,
-)
-from delegraph_executorch.exir.delegate import (
-    LOWERED_BACKEND_MODULE_TYPE,
-    executorch_call_delegate,
-    get_lowered_module_name,
 )
 from delegraph_executorch.exir.emit._emit_program import output_of
 from delegraph_executorch.exir.error import executorchs_errors

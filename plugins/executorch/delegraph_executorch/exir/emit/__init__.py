@@ -1,5 +1,5 @@
 """Emission (ExecuTorch `exir/emit`)."""
 
-from delegraph_executorch.exir.emit._emit_program import EmitterOutput, emit_program
+from delegraph_executorch.finding import row_names
 
-__all__ = ["EmitterOutput", "emit_program"]
+__getattr__, __dir__ = row_names(__name__)

@@ -101,7 +101,11 @@ class EdgeProgramManager(aot.EdgeProgramManager):
 
     @property
     def _config_methods(self) -> dict[str, Any]:
-        return dict(self._lowering.config.constant_methods)
+        return _ConstantMethods(self)
+
+    @_config_methods.setter
+    def _config_methods(self, methods: Mapping[str, Any]) -> None:
+        self.add_constant_methods(methods)
 
     @executorchs_errors()
     def transform(self, passes: Any, compile_config: EdgeCompileConfig | None = None) -> Self:
@@ -174,6 +178,18 @@ class _ManagersPrograms(MutableMapping[str, ExportedProgram]):
 
     def __len__(self) -> int:
         return len(self._manager._lowering.programs)
+
+
+class _ConstantMethods(dict[str, Any]):
+    """The constant methods of a manager, which gets those that are put there."""
+
+    def __init__(self, manager: EdgeProgramManager) -> None:
+        super().__init__(manager._lowering.config.constant_methods)
+        self._manager = manager
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        self._manager.add_constant_methods({name: value})
 
 
 class _FinishedProgram:

@@ -17,11 +17,11 @@ from zipfile import ZipFile
 
 from torch.export import ExportedProgram
 
+from delegraph.aot import SerializedExportedProgram as SerializedArtifact
 from delegraph.aot import deserialize_exported_program, read_zip_members, serialize_exported_program
 from delegraph.errors import ETRecordError, LoweringError
 from delegraph_executorch.exir._execution import source_of
 from delegraph_executorch.exir.serde.delegates import with_delegates_as_text, with_text_as_delegates
-from delegraph_executorch.exir.serde.export_serialize import SerializedArtifact
 
 __all__ = ["deserialize", "load", "save", "serialize"]
 

@@ -1,5 +1,5 @@
 """ExecuTorch's `executorch.extension.export_util`."""
 
-from delegraph_executorch.extension.export_util.utils import export_to_edge, export_to_exec_prog, save_pte_program
+from delegraph_executorch.finding import row_names
 
-__all__ = ["export_to_edge", "export_to_exec_prog", "save_pte_program"]
+__getattr__, __dir__ = row_names(__name__)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch._export.utils import is_buffer, is_lifted_tensor_constant, is_param
 from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.aot import CompileSpec, DelegationSpec, Partitioner, PartitionResult
-from delegraph_executorch.exir.backend.canonical_partitioners.config_partitioner import is_constant_data
 
 __all__ = ["AllNodePartitioner", "is_non_tensor_placeholder"]
 
 
 def is_non_tensor_placeholder(node: Node, ep: ExportedProgram) -> bool:
     """Whether `node` is an input of the program, and not a parameter, buffer or constant of the model."""
-    return node.op == "placeholder" and not is_constant_data(ep, node)
+    return node.op == "placeholder" and not any(
+        kind(ep, node) for kind in (is_param, is_buffer, is_lifted_tensor_constant)
+    )
 
 
 class AllNodePartitioner(Partitioner):

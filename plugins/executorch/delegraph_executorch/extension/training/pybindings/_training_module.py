@@ -13,7 +13,7 @@ from typing import Any
 
 from delegraph.errors import InvalidState
 from delegraph.program.schema import Buffer
-from delegraph_executorch.extension.pybindings.portable_lib import (
+from delegraph_executorch.extension.pybindings._portable_lib import (
     ExecuTorchModule,
     _load_for_executorch,
     _load_for_executorch_from_buffer,
