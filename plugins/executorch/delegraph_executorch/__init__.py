@@ -5,6 +5,6 @@ nothing else. A module here has the name, and the public names, of ExecuTorch's 
 `delegraph.aot`, `delegraph.runtime` and `delegraph.devtools` wherever new code would want it as well.
 """
 
-from delegraph_executorch.finding import install_finder
+from delegraph_executorch.finding import install_finders
 
-install_finder()
+install_finders()

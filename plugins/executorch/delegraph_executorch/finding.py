@@ -26,10 +26,18 @@ from delegraph.errors import PluginUnavailable
 from delegraph_executorch.bridge.imports import INSTALL, executorch
 from delegraph_executorch.port import ported
 
-__all__ = ["NeedsWheel", "homes_of", "install_finder", "row_names", "wheel_names"]
+__all__ = ["NeedsWheel", "homes_of", "install_finders", "row_names", "wheel_names"]
 
 PACKAGE: Final = __name__.partition(".")[0]
-PATHS: Final[dict[str, str]] = tomllib.loads(Path(__file__).with_name("paths.toml").read_text("utf-8"))
+ROOT: Final = Path(__file__).parent
+PATHS: Final[dict[str, str]] = tomllib.loads((ROOT / "paths.toml").read_text("utf-8"))
+FOUND: Final = {
+    path
+    for row in PATHS
+    for path in (row, *(row[:end] for end, letter in enumerate(row) if letter == "."))
+    if not ROOT.joinpath(*path.split("."), "__init__.py").exists()
+}
+"""Paths in the table and packages around them, but for those that are files."""
 THEIRS: Final = ("backends.", "examples.")
 """Packages whose modules stay ExecuTorch's own."""
 
@@ -38,23 +46,34 @@ class NeedsWheel(PluginUnavailable, ModuleNotFoundError):
     """A module or a name is ExecuTorch's own, and its wheel is not installed."""
 
 
-class _Finder(MetaPathFinder):
+class _Rows(MetaPathFinder):
+    """Asked before all others: a folder of the same path, of tests for instance, is no module of this package."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, name = fullname.partition(".")
+        if package != PACKAGE or name not in FOUND:
+            return None
+        return ModuleSpec(fullname, _Row() if name in PATHS else None, is_package=True)
+
+
+class _OfTheWheel(MetaPathFinder):
+    """Asked after all others."""
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
         if package != PACKAGE:
             return None
-        if name in PATHS:
-            return ModuleSpec(fullname, _Row(), is_package=True)
-        if any(row.startswith(f"{name}.") for row in PATHS):
-            return ModuleSpec(fullname, None, is_package=True)
         return ModuleSpec(fullname, _Theirs()) if name.startswith(THEIRS) else _in_the_wheel(fullname, name)
 
 
-def install_finder() -> None:
-    """Let the import system ask here, after all others, for what this package has no file of."""
-    sys.meta_path.append(_Finder())
+def install_finders() -> None:
+    """Let the import system ask here for what this package has no file of."""
+    sys.meta_path.insert(0, _Rows())
+    sys.meta_path.append(_OfTheWheel())
 
 
 class _SecondName(Loader):

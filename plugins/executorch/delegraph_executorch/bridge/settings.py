@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from delegraph import aot
 from delegraph.aot import EdgeCompileConfig, PropagateDeviceConfig
 from delegraph_executorch.exir import memory_planning
-from delegraph_executorch.exir.capture._config import ExecutorchBackendConfig
-from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
+from delegraph_executorch.exir.capturing import ExecutorchBackendConfig
 from delegraph_executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
+from delegraph_executorch.exir.passes.specs import DynamicMemoryPlanningMode
 
 __all__ = ["as_own", "own_backend_config", "own_edge_config"]
 

@@ -10,7 +10,7 @@ from delegraph.aot import ExecutorchProgramManager
 from delegraph.devtools import MethodTestSuite, serialize_bundled_program
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph_executorch.devtools.bundled_program import records as bp_schema
-from delegraph_executorch.exir._serialize._flatbuffer_program import record_of
+from delegraph_executorch.exir._serialize.records import record_of
 
 __all__ = ["BundleMismatch", "BundledProgram"]
 

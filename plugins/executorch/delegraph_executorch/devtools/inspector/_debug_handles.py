@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot import graph_modules
 from delegraph_executorch.devtools.debug_format.base_schema import OperatorGraph, OperatorNode
-from delegraph_executorch.exir.debug_handle_utils import DEBUG_HANDLE_KEY, FROM_NODE_KEY, UNSET_DEBUG_HANDLE
+from delegraph_executorch.exir.graph_module import DEBUG_HANDLE_KEY, FROM_NODE_KEY, UNSET_DEBUG_HANDLE
 
 __all__ = [
     "DebugHandle",

@@ -23,9 +23,7 @@ from delegraph.aot import (
     tag_constant_data,
     tag_mutated_buffer,
 )
-from delegraph_executorch.exir.backend.canonical_partitioners.duplicate_constant_node_pass import (
-    duplicate_constant_node,
-)
+from delegraph_executorch.exir.backend.partitioners import duplicate_constant_node
 from delegraph_executorch.exir.lowered_backend_module import create_submodule_from_nodes
 
 __all__ = [

@@ -3,7 +3,7 @@
 from delegraph.devtools import BundledProgram, load_bundled_program, serialize_bundled_program
 from delegraph.program.schema import Buffer
 from delegraph_executorch.devtools.bundled_program import records as bp_schema
-from delegraph_executorch.exir._serialize._flatbuffer_program import record_of
+from delegraph_executorch.exir._serialize.records import record_of
 
 __all__ = ["deserialize_from_flatbuffer_to_bundled_program", "serialize_from_bundled_program_to_flatbuffer"]
 

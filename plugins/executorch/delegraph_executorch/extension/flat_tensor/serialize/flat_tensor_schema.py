@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from delegraph_executorch.exir.tensor_layout import TensorLayout
+from delegraph_executorch.exir.tensor import TensorLayout
 
 __all__ = ["DataSegment", "FlatTensor", "NamedData"]
 

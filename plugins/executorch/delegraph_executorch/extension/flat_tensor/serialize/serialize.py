@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from delegraph import program
 from delegraph.program import ExternalData, deserialize_flat_tensor, serialize_flat_tensor
 from delegraph.program.flat_tensor import TensorLayout as Layout
-from delegraph_executorch.exir._serialize._cord import Cord
-from delegraph_executorch.exir._serialize._dataclass import converted
-from delegraph_executorch.exir._serialize._flatbuffer_program import record_of
-from delegraph_executorch.exir._serialize._named_data_store import NamedDataStoreOutput
-from delegraph_executorch.exir._serialize.data_serializer import DataEntry, DataPayload, DataSerializer
-from delegraph_executorch.exir.tensor_layout import TensorLayout
+from delegraph_executorch.exir._serialize.data import Cord, DataEntry, DataPayload, DataSerializer, NamedDataStoreOutput
+from delegraph_executorch.exir._serialize.records import converted, record_of
+from delegraph_executorch.exir.tensor import TensorLayout
 from delegraph_executorch.extension.flat_tensor.serialize.flat_tensor_schema import FlatTensor
 
 __all__ = ["FlatTensorConfig", "FlatTensorSerializer", "_deserialize_to_flat_tensor"]

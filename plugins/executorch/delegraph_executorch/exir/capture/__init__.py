@@ -1,5 +1,0 @@
-"""Settings, and what came before `torch.export` (ExecuTorch `exir/capture`)."""
-
-from delegraph_executorch.finding import row_names
-
-__getattr__, __dir__ = row_names(__name__)
