@@ -13,11 +13,9 @@ from typing import IO, Any
 
 from torch.fx import GraphModule
 
+from delegraph.aot import ETRecord, parse_etrecord
 from delegraph.devtools import load_model
-from delegraph_executorch.devtools.debug_format.et_schema import OperatorGraph, OperatorNode
-from delegraph_executorch.devtools.etdump import schema_flatcc as flatcc
-from delegraph_executorch.devtools.etrecord._etrecord import ETRecord, parse_etrecord
-from delegraph_executorch.devtools.inspector._debug_handles import as_key, is_captured
+from delegraph.program import etdump as flatcc
 from delegraph_executorch.devtools.inspector._events import (
     DebugEventSignature,
     DelegateMetadata,
@@ -32,47 +30,50 @@ from delegraph_executorch.devtools.inspector._events import (
     RunSignature,
     TimeScaleConverter,
 )
-from delegraph_executorch.devtools.inspector._inspector_utils import (
-    EDGE_DIALECT_GRAPH_KEY,
-    EXCLUDED_COLUMNS_WHEN_PRINTING,
-    EXCLUDED_EVENTS_FOR_INTERMEDIATE_OUTPUT,
-    EXCLUDED_EVENTS_WHEN_PRINTING,
-    FORWARD,
+from delegraph_executorch.devtools.inspector._matching import (
     DebugHandle,
-    ProgramOutput,
-    TimeScale,
-    calculate_time_scale_factor,
+    IntermediateOutputCapturer,
+    as_key,
     create_debug_handle_to_op_node_mapping,
-    display_or_print_df,
-    gen_etdump_object,
-    gen_graphs_from_etrecord,
     get_aot_debug_handle_to_op_name_mapping,
-    is_inference_output_equal,
+    is_captured,
     map_runtime_aot_intermediate_outputs,
     merge_runtime_overlapping_debug_handles,
     propagate_back_debug_handle,
 )
-from delegraph_executorch.devtools.inspector._intermediate_output_capturer import IntermediateOutputCapturer
 from delegraph_executorch.devtools.inspector._methods import (
+    EDGE,
+    EDGE_DIALECT_GRAPH_KEY,
+    EXCLUDED_COLUMNS_WHEN_PRINTING,
+    EXCLUDED_EVENTS_FOR_INTERMEDIATE_OUTPUT,
+    EXCLUDED_EVENTS_WHEN_PRINTING,
+    EXPORTED,
+    FORWARD,
     MethodRecord,
     fitting_method,
-    method_names,
-    split_graph_name,
-)
-from delegraph_executorch.devtools.inspector._reference_graph import (
-    EDGE,
-    EXPORTED,
     further_program,
+    gen_etdump_object,
+    gen_graphs_from_etrecord,
+    method_names,
     method_to_compare,
     programs_of,
+    split_graph_name,
 )
-from delegraph_executorch.devtools.inspector._tables import pandas
-from delegraph_executorch.devtools.inspector.numerical_comparator.l1_numerical_comparator import L1Comparator
-from delegraph_executorch.devtools.inspector.numerical_comparator.mse_numerical_comparator import MSEComparator
-from delegraph_executorch.devtools.inspector.numerical_comparator.numerical_comparator_base import (
+from delegraph_executorch.devtools.inspector._values import (
+    ProgramOutput,
+    TimeScale,
+    calculate_time_scale_factor,
+    display_or_print_df,
+    is_inference_output_equal,
+    pandas,
+)
+from delegraph_executorch.devtools.inspector.comparators import (
+    L1Comparator,
+    MSEComparator,
     NumericalComparatorBase,
+    SNRComparator,
 )
-from delegraph_executorch.devtools.inspector.numerical_comparator.snr_numerical_comparator import SNRComparator
+from delegraph_executorch.devtools.operator_graph import OperatorGraph, OperatorNode
 
 __all__ = [
     "DebugEventSignature",

@@ -10,8 +10,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot import to_edge_transform_and_lower
 from delegraph.runtime import Runtime
-from delegraph_executorch.devtools.inspector._metrics import signal_to_noise
-from delegraph_executorch.devtools.inspector._tables import pandas
+from delegraph_executorch.devtools.inspector._values import pandas, signal_to_noise
 from delegraph_executorch.devtools.intermediate_output_tap._reducers import FULL_TENSOR
 from delegraph_executorch.devtools.intermediate_output_tap._spec import TapSpec
 from delegraph_executorch.devtools.intermediate_output_tap._strip_pass import strip_taps_

@@ -14,8 +14,8 @@ from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
 from delegraph.aot import EdgeOpOverload, exir_ops, graph_modules
+from delegraph_executorch.bridge.imports import let_wheel_define_operators
 from delegraph_executorch.exir.pass_base import ExportPass, NodeMetadata, PassBase, PassResult, ProxyValue, map_args
-from delegraph_executorch.wheel import let_wheel_define_operators
 
 # Where ExecuTorch's wheel is installed too, its registration is the one that stands: it could not be imported after
 # another one.

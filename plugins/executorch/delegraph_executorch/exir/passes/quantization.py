@@ -13,9 +13,9 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from delegraph.aot import ResolvedSignature, exir_ops, schema_arguments
+from delegraph_executorch.bridge.imports import let_wheel_define_operators
 from delegraph_executorch.exir.pass_base import ExportPass, PassResult
 from delegraph_executorch.exir.passes.constants import constant_prop_pass
-from delegraph_executorch.wheel import let_wheel_define_operators
 
 # The names, schemas and packed layouts are those of ExecuTorch's runtime operators (`exir/passes/`
 # `_quant_patterns_and_replacements.py`), of which the portable library has kernels. Where ExecuTorch's wheel is

@@ -24,7 +24,6 @@ from delegraph.aot import (
 if TYPE_CHECKING:
     from delegraph_executorch.exir import program
 
-__all__ = ["export_to_edge", "export_to_exec_prog", "save_pte_program"]
 
 _EDGE_COMPILE_CONFIG = EdgeCompileConfig(_check_ir_validity=True)
 

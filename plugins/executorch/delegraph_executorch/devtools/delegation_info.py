@@ -1,7 +1,4 @@
-"""ExecuTorch's `executorch.devtools.backend_debug.delegation_info`: how much of a graph delegates have, by operator.
-
-`EdgeProgramManager.report` tells that as well, and why the rest was left.
-"""
+"""How much of a graph delegates have, by kind of node (ExecuTorch `devtools/backend_debug`)."""
 
 from __future__ import annotations
 
@@ -14,8 +11,6 @@ from torch.fx import GraphModule, Node
 
 from delegraph.aot import is_delegate_call
 from delegraph_executorch.exir.lowered_backend_module import get_lowered_backend_modules
-
-__all__ = ["DelegationBreakdown", "DelegationInfo", "get_delegation_info", "print_delegation_info"]
 
 COLUMNS = ("op_type", "occurrences_in_delegated_graphs", "occurrences_in_non_delegated_graphs")
 

@@ -1,4 +1,4 @@
-"""ExecuTorch's `executorch.extension.flat_tensor.serialize.serialize`: named data <-> the bytes of a `.ptd`."""
+"""ExecuTorch's `executorch.extension.flat_tensor.serialize`: named data <-> the bytes of a `.ptd`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,32 @@ from delegraph.program.flat_tensor import TensorLayout as Layout
 from delegraph_executorch.exir._serialize.data import Cord, DataEntry, DataPayload, DataSerializer, NamedDataStoreOutput
 from delegraph_executorch.exir._serialize.records import converted, record_of
 from delegraph_executorch.exir.tensor import TensorLayout
-from delegraph_executorch.extension.flat_tensor.serialize.flat_tensor_schema import FlatTensor
 
-__all__ = ["FlatTensorConfig", "FlatTensorSerializer", "_deserialize_to_flat_tensor"]
+
+@dataclass
+class DataSegment:
+    """Where a segment lies, in bytes from the first."""
+
+    offset: int
+    size: int
+
+
+@dataclass
+class NamedData:
+    """The segment under a key, and of a tensor how it is laid out."""
+
+    key: str
+    segment_index: int
+    tensor_layout: TensorLayout | None = None
+
+
+@dataclass
+class FlatTensor:
+    """The tables of a `.ptd`."""
+
+    version: int
+    segments: list[DataSegment]
+    named_data: list[NamedData]
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""ExecuTorch's `executorch.devtools.bundled_program.schema.bundled_program_schema`: a `.bpte` as plain dataclasses."""
+"""ExecuTorch's `executorch.devtools.bundled_program.schema`: a `.bpte` as plain dataclasses."""
 
 from __future__ import annotations
 
@@ -7,19 +7,6 @@ from typing import TypeAlias
 
 from delegraph.program import ScalarType
 from delegraph_executorch.exir.schema import Bool, Int
-
-__all__ = [
-    "Bool",
-    "BundledMethodTestCase",
-    "BundledMethodTestSuite",
-    "BundledProgram",
-    "Double",
-    "Int",
-    "ScalarType",
-    "Tensor",
-    "Value",
-    "ValueUnion",
-]
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""ExecuTorch's `executorch.devtools.debug_format.et_schema`: the graph of a program -> an `OperatorGraph`.
+"""ExecuTorch's `executorch.devtools.debug_format`: the graph of a program -> an `OperatorGraph`, for viewers.
 
     base ── inputs     one ValueNode for each placeholder
          ├─ forward    one OperatorNode for each call, ValueNodes for constants; a group for each module, if asked for
@@ -11,14 +11,46 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import torch
 
-from delegraph_executorch.devtools.debug_format.base_schema import Node, OperatorGraph, OperatorNode, ValueNode
 
-__all__ = ["RESERVED_METADATA_ARG", "FXOperatorGraph", "Node", "OperatorGraph", "OperatorNode", "ValueNode"]
+@dataclass
+class Node:
+    """A node: what it reads, the shapes of its results, what is known about it, the names of its arguments."""
+
+    name: str
+    inputs: list[Any] | None = None
+    output_shapes: list[list[int]] | None = None
+    metadata: dict[str, Any] | None = None
+    named_args: list[str] | None = None
+
+
+@dataclass
+class OperatorGraph:
+    """Nodes and groups of nodes under one name."""
+
+    graph_name: str
+    elements: list[Node | OperatorGraph]
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass
+class ValueNode(Node):
+    """An input, an output or a constant; `val` is the constant as text."""
+
+    dtype: str = ""
+    val: Any = None
+
+
+@dataclass
+class OperatorNode(Node):
+    """A call of the operator named `op`."""
+
+    op: str | None = None
 
 
 class RESERVED_METADATA_ARG(Enum):

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from delegraph_executorch.devtools.inspector._debug_handles import DebugHandle, find_op_names
-from delegraph_executorch.devtools.inspector._output_matching import convert_to_float_tensor
-from delegraph_executorch.devtools.inspector._tables import pandas
+from delegraph_executorch.devtools.inspector._matching import DebugHandle, convert_to_float_tensor, find_op_names
+from delegraph_executorch.devtools.inspector._values import pandas, signal_to_noise, squared_error
 
 if TYPE_CHECKING:
     from delegraph_executorch.devtools.inspector._inspector import Inspector
 
-__all__ = ["IntermediateOutputMapping", "NumericalComparatorBase", "TensorComparator"]
 
 IntermediateOutputMapping: TypeAlias = dict[tuple[DebugHandle, Any], tuple[DebugHandle, Any]]
 """(handles, value) of the graph -> (handles, value) of the runtime."""
@@ -119,3 +117,33 @@ _EXPECTED = "expected {(debug handles, value): (debug handles, value)}, debug ha
 def _is_several(value: Any) -> bool:
     """Several tensors: the runtime has none of those to compare with."""
     return isinstance(value, Sequence) and len(value) > 1
+
+
+class L1Comparator(TensorComparator):
+    """The gap is the sum of the absolute differences."""
+
+    what = "L1 difference"
+
+    def gap(self, reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """The gap, a tensor of one element."""
+        return (reference - value).abs().sum()
+
+
+class MSEComparator(TensorComparator):
+    """The gap is the mean of the squared differences."""
+
+    what = "MSE difference"
+
+    def gap(self, reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """The gap, a tensor of one element."""
+        return squared_error(reference, value)
+
+
+class SNRComparator(TensorComparator):
+    """The gap is ten times the logarithm of the signal's power over the difference's, in dB."""
+
+    what = "SNR difference"
+
+    def gap(self, reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """The gap, a tensor of one element."""
+        return signal_to_noise(reference, value)

@@ -1,5 +1,0 @@
-"""ExecuTorch's `executorch.extension.export_util`."""
-
-from delegraph_executorch.finding import row_names
-
-__getattr__, __dir__ = row_names(__name__)
