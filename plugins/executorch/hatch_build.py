@@ -1,8 +1,7 @@
-"""The rows of `paths.toml` -> stubs in the wheel: type checkers see the names of a path that is no file."""
+"""The rows of `paths.txt` -> stubs in the wheel: type checkers see the names of a path that is no file."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,7 +14,8 @@ PACKAGE = "delegraph_executorch"
 
 def stubs(package: Path) -> Iterator[tuple[Path, str]]:
     """Each stub of `package`, a folder: its place below that, and its text."""
-    rows: dict[str, str] = tomllib.loads((package / "paths.toml").read_text("utf-8"))
+    lines = (package / "paths.txt").read_text("utf-8").splitlines()
+    rows = dict(line.split(" = ", 1) for line in lines if line[:1] not in "# ")
     parents = {path[:end] for path in rows for end, letter in enumerate(path) if letter == "."}
     for path in sorted(parents | rows.keys()):
         place = Path(*path.split("."))

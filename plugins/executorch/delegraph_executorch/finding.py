@@ -1,6 +1,6 @@
 """ExecuTorch's module paths -> modules, for the import system. What is no file here is found here:
 
-    delegraph_executorch.exir.scalar_type     a row of `paths.toml`: names that other modules have
+    delegraph_executorch.exir.scalar_type     a row of `paths.txt`: names that other modules have
     delegraph_executorch.backends.xnnpack     ExecuTorch's own module, from its wheel, under a second name
     delegraph_executorch.version              any other path: the wheel's source, its imports changed as by `port`, so
                                               that it works on the objects of this package
@@ -11,33 +11,31 @@ Where the wheel is not installed the last two raise an error that says what to i
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder, SourceLoader
-from importlib.machinery import ModuleSpec
-from importlib.util import decode_source, find_spec, module_from_spec
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from delegraph.errors import PluginUnavailable
 from delegraph_executorch.bridge.imports import INSTALL, executorch
-from delegraph_executorch.port import ported
 
 __all__ = ["NeedsWheel", "homes_of", "install_finders", "row_names", "wheel_names"]
 
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+else:
+    Loader = object  # importing that takes longer than all of this
+
 PACKAGE: Final = __name__.partition(".")[0]
 ROOT: Final = Path(__file__).parent
-PATHS: Final[dict[str, str]] = tomllib.loads((ROOT / "paths.toml").read_text("utf-8"))
-FOUND: Final = {
-    path
-    for row in PATHS
-    for path in (row, *(row[:end] for end, letter in enumerate(row) if letter == "."))
-    if not ROOT.joinpath(*path.split("."), "__init__.py").exists()
-}
-"""Paths in the table and packages around them, but for those that are files."""
+PATHS: Final = dict(
+    line.split(" = ", 1) for line in (ROOT / "paths.txt").read_text("utf-8").splitlines() if line[:1] not in "# "
+)
+FOUND: Final = {row[:end] for row in PATHS for end, letter in enumerate(f"{row}.") if letter == "."}
+"""Paths in the table, and the packages that they are in."""
 THEIRS: Final = ("backends.", "examples.")
 """Packages whose modules stay ExecuTorch's own."""
 
@@ -46,20 +44,8 @@ class NeedsWheel(PluginUnavailable, ModuleNotFoundError):
     """A module or a name is ExecuTorch's own, and its wheel is not installed."""
 
 
-class _Rows(MetaPathFinder):
-    """Asked before all others: a folder of the same path, of tests for instance, is no module of this package."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        package, _, name = fullname.partition(".")
-        if package != PACKAGE or name not in FOUND:
-            return None
-        return ModuleSpec(fullname, _Row() if name in PATHS else None, is_package=True)
-
-
-class _OfTheWheel(MetaPathFinder):
-    """Asked after all others."""
+class _AtTheFront:
+    """Asked before all others: a folder of a path here, of tests for instance, or of the wheel, is not the module."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -67,13 +53,27 @@ class _OfTheWheel(MetaPathFinder):
         package, _, name = fullname.partition(".")
         if package != PACKAGE:
             return None
-        return ModuleSpec(fullname, _Theirs()) if name.startswith(THEIRS) else _in_the_wheel(fullname, name)
+        if name.startswith(THEIRS):
+            return ModuleSpec(fullname, _Theirs())
+        if name not in FOUND or ROOT.joinpath(*name.split("."), "__init__.py").exists():
+            return None
+        return ModuleSpec(fullname, _Row() if name in PATHS else None, is_package=True)
+
+
+class _BehindAll:
+    """Asked after all others."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, name = fullname.partition(".")
+        return _in_the_wheel(fullname, name) if package == PACKAGE else None
 
 
 def install_finders() -> None:
     """Let the import system ask here for what this package has no file of."""
-    sys.meta_path.insert(0, _Rows())
-    sys.meta_path.append(_OfTheWheel())
+    sys.meta_path.insert(0, _AtTheFront())
+    sys.meta_path.append(_BehindAll())
 
 
 class _SecondName(Loader):
@@ -155,32 +155,30 @@ class _Theirs(_SecondName):
         return self.stand_in(module)
 
 
-class _Ported(SourceLoader):
+class _Ported(SourceFileLoader):
     """A module of the wheel on this package. No bytecode is written: it would be taken for that of the wheel's own."""
 
-    def __init__(self, source: Path) -> None:
-        self.source = source
+    def get_code(self, fullname: str) -> CodeType:
+        from importlib.util import decode_source
 
-    def get_filename(self, fullname: str) -> str:
-        return str(self.source)
+        from delegraph_executorch.port import ported
 
-    def get_data(self, path: str) -> bytes:
-        return Path(path).read_bytes()
-
-    def source_to_code(self, data: Any, path: Any, *, _optimization: int = -1) -> CodeType:  # type: ignore[override]
-        code: CodeType = compile(ported(decode_source(data)), path, "exec", dont_inherit=True, optimize=_optimization)
+        code: CodeType = compile(ported(decode_source(self.get_data(self.path))), self.path, "exec", dont_inherit=True)
         return code
 
 
 def _in_the_wheel(fullname: str, name: str) -> ModuleSpec | None:
     """Where a module of the wheel comes from; None if it has none of that name. Raises `NeedsWheel`."""
-    wheel = find_spec("executorch")  # which imports nothing
+
+    wheel = PathFinder.find_spec("executorch")  # which imports nothing
     if wheel is None or not wheel.submodule_search_locations:
         raise NeedsWheel(f"{fullname}: ExecuTorch is not installed; what to do: {INSTALL}", name=fullname)
     for place in (Path(folder, *name.split(".")) for folder in wheel.submodule_search_locations):
         for file in (place / "__init__.py", place.with_suffix(".py")):
             if file.is_file():
-                spec = ModuleSpec(fullname, _Ported(file), origin=str(file), is_package=file.name == "__init__.py")
+                spec = ModuleSpec(
+                    fullname, _Ported(fullname, str(file)), origin=str(file), is_package=file.name == "__init__.py"
+                )
                 spec.has_location = True
                 return spec
         if place.is_dir():
@@ -193,6 +191,8 @@ def _in_the_wheel(fullname: str, name: str) -> ModuleSpec | None:
 @cache
 def _beside(name: str) -> ModuleType:
     """The wheel's module beside the one that is here, under the same name. Raises `NeedsWheel`."""
+    from importlib.util import module_from_spec
+
     spec = _in_the_wheel(f"{PACKAGE}.{name}", name)
     if spec is None or spec.loader is None:
         raise NeedsWheel(f"the installed wheel of ExecuTorch has no module executorch.{name}; what to do: {INSTALL}")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from types import ModuleType
 from zipfile import ZipFile
 
 import pytest
 
+from delegraph_executorch.finding import PATHS
+
 DISTRIBUTION = Path(__file__).parents[1]
-ROWS = tomllib.loads((DISTRIBUTION / "delegraph_executorch/paths.toml").read_text("utf-8"))
 
 USER = """
 from delegraph_executorch.exir import EdgeProgramManager, to_edge
@@ -39,7 +39,7 @@ def hook() -> ModuleType:
 
 def test_every_row_has_a_stub(hook: ModuleType) -> None:
     made = dict(hook.stubs(DISTRIBUTION / "delegraph_executorch"))
-    for path in ROWS:
+    for path in PATHS:
         place = Path(*path.split("."))
         assert made.keys() & {place / "__init__.pyi", place.with_suffix(".pyi")}, path
     assert made[Path("exir/serde/export_serialize.pyi")] == (

@@ -40,6 +40,11 @@ def test_its_classes_are_made_of_ours() -> None:
     assert Path(partitioners.__file__).parts[-5] == "executorch"
 
 
+def test_a_module_in_a_package_of_its_own_is_on_ours_too() -> None:
+    module = own("exir.dialects.edge.arg.type")
+    assert (module.__name__, own("exir.dialects.edge.arg").__path__) == ("delegraph_executorch.exir.dialects.edge.arg.type", [])
+
+
 def test_every_name_that_is_listed_as_the_wheels_is_there() -> None:
     """But what of it asks for more than the wheel."""
     asks_for_more = ("executorch.devtools.visualization",)  # model_explorer
