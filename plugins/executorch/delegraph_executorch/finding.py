@@ -55,9 +55,13 @@ class _AtTheFront:
             return None
         if name.startswith(THEIRS):
             return ModuleSpec(fullname, _Theirs())
-        if name not in FOUND or ROOT.joinpath(*name.split("."), "__init__.py").exists():
+        place = ROOT.joinpath(*name.split("."))
+        if place.with_suffix(".py").exists() or (place / "__init__.py").exists():
             return None
-        return ModuleSpec(fullname, _Row() if name in PATHS else None, is_package=True)
+        if name in FOUND:
+            return ModuleSpec(fullname, _Row() if name in PATHS else None, is_package=True)
+        spec = _in_the_wheel(fullname, name) if _wheel() else None
+        return spec if spec is not None and spec.origin is not None and spec.submodule_search_locations == [] else None
 
 
 class _BehindAll:
@@ -167,19 +171,23 @@ class _Ported(SourceFileLoader):
         return code
 
 
+@cache
+def _wheel() -> tuple[Path, ...]:
+    """The folders of the package `executorch`, which is not imported for that; none where it is not installed."""
+    spec = PathFinder.find_spec("executorch")
+    return tuple(map(Path, (spec and spec.submodule_search_locations) or ()))
+
+
 def _in_the_wheel(fullname: str, name: str) -> ModuleSpec | None:
     """Where a module of the wheel comes from; None if it has none of that name. Raises `NeedsWheel`."""
-
-    wheel = PathFinder.find_spec("executorch")  # which imports nothing
-    if wheel is None or not wheel.submodule_search_locations:
+    if not _wheel():
         raise NeedsWheel(f"{fullname}: ExecuTorch is not installed; what to do: {INSTALL}", name=fullname)
-    for place in (Path(folder, *name.split(".")) for folder in wheel.submodule_search_locations):
+    for place in (folder.joinpath(*name.split(".")) for folder in _wheel()):
         for file in (place / "__init__.py", place.with_suffix(".py")):
             if file.is_file():
-                spec = ModuleSpec(
-                    fullname, _Ported(fullname, str(file)), origin=str(file), is_package=file.name == "__init__.py"
-                )
+                spec = ModuleSpec(fullname, _Ported(fullname, str(file)), origin=str(file))
                 spec.has_location = True
+                spec.submodule_search_locations = [] if file.name == "__init__.py" else None
                 return spec
         if place.is_dir():
             return ModuleSpec(fullname, None, is_package=True)

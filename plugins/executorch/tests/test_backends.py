@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -41,12 +40,9 @@ from delegraph_executorch.exir.backend.utils import (
     get_delegates,
     get_non_lowered_nodes,
     is_identical_graph,
-    is_same_node,
     tag_constant_data,
 )
 from delegraph_executorch.exir.lowered_backend_module import (
-    create_exported_program_from_submodule,
-    create_submodule_from_nodes,
     get_lowered_backend_modules,
     get_lowered_submodules,
 )
@@ -324,34 +320,3 @@ def test_graphs_are_compared_node_by_node() -> None:
     one, same, other = edge(), edge(), edge(Twice())
     assert is_identical_graph(one.graph_module, same.graph_module)
     assert not is_identical_graph(one.graph_module, other.graph_module)
-    assert is_same_node(one.graph.output_node(), same.graph.output_node())
-    assert not is_same_node(one.graph.output_node(), other.graph.output_node())
-    assert not is_same_node(list(one.graph.nodes), list(other.graph.nodes))
-
-
-def cut_by_hand(model: torch.nn.Module, *names: str) -> tuple[ExportedProgram, GraphModule, Node]:
-    program = edge(model)
-    nodes = named(program, *names)
-    for node in nodes:
-        node.meta["delegation_tag"] = "t"
-    tag_constant_data(program)
-    submodule, call = create_submodule_from_nodes(program.graph_module, nodes, "t")
-    return program, submodule, call
-
-
-def test_nodes_moved_into_a_submodule() -> None:
-    model = Model()
-    program, submodule, call = cut_by_hand(model, "aten.permute_copy.default", "aten.addmm.default")
-    assert (call.op, call.target) == ("call_module", "fused_t")
-    [element] = call.users
-    assert (element.target, element.args) == (operator.getitem, (call, 0))
-    part, taken, written = create_exported_program_from_submodule(submodule, program, "t", call, False)
-    assert sorted(spec.target for spec in taken.values() if spec.target) == ["linear.bias", "linear.weight"]
-    assert written == {}
-    with torch.no_grad():
-        torch.testing.assert_close(part.module()(X)[0], model.linear(X))
-
-
-def test_nodes_that_cannot_run_as_one_are_refused() -> None:
-    with pytest.raises(InvalidPartition, match="these nodes cannot run as one"):
-        cut_by_hand(Model(), "aten.addmm.default", "aten.add.Tensor")

@@ -21,6 +21,7 @@ from torch.testing import assert_close
 import delegraph
 from delegraph.aot import EdgeCompileConfig, Partitioner
 from delegraph_executorch.exir import EdgeProgramManager, to_edge, to_edge_transform_and_lower
+from delegraph_executorch.exir.backend.utils import tag_constant_data
 from delegraph_executorch.exir.lowered_backend_module import get_lowered_backend_modules
 from delegraph_executorch.exir.passes import SpecPropPass
 
@@ -42,7 +43,10 @@ def test_its_classes_are_made_of_ours() -> None:
 
 def test_a_module_in_a_package_of_its_own_is_on_ours_too() -> None:
     module = own("exir.dialects.edge.arg.type")
-    assert (module.__name__, own("exir.dialects.edge.arg").__path__) == ("delegraph_executorch.exir.dialects.edge.arg.type", [])
+    assert (module.__name__, own("exir.dialects.edge.arg").__path__) == (
+        "delegraph_executorch.exir.dialects.edge.arg.type",
+        [],
+    )
 
 
 def test_every_name_that_is_listed_as_the_wheels_is_there() -> None:
@@ -168,6 +172,33 @@ def test_what_not_to_partition() -> None:
                 check.is_node_supported({}, node)
         left.append(sorted({node.target.__name__.split(".")[1] for node in check.rejected_nodes()}))
     assert left[0] == ["sin"] and {"gelu"} < set(left[1]) and {"addmm", "permute_copy"} < set(left[2])
+
+
+# ---- graphs ----------------------------------------------------------------------------------------
+
+
+def test_nodes_moved_into_a_submodule() -> None:
+    cutting, model, x = own("exir.lowered_backend_module"), Model(), torch.randn(2, 4)
+    program = to_edge(export(model, (x,))).exported_program()
+    chosen = ("aten.permute_copy.default", "aten.addmm.default")
+    nodes = [node for node in program.graph.nodes if getattr(node.target, "__name__", "") in chosen]
+    for node in nodes:
+        node.meta["delegation_tag"] = "t"
+    tag_constant_data(program)
+    submodule, call = cutting.create_submodule_from_nodes(program.graph_module, nodes, "t")
+    assert (call.op, call.target) == ("call_module", "fused_t")
+    part, taken, written = cutting.create_exported_program_from_submodule(submodule, program, "t", call, False)
+    assert sorted(spec.target for spec in taken.values() if spec.target) == ["linear.bias", "linear.weight"]
+    assert written == {}
+    with torch.no_grad():
+        assert_close(part.module()(x)[0], model.linear(x))
+
+
+def test_nodes_are_compared_as_far_back_as_they_read() -> None:
+    first, second = (to_edge(export(Model(), (torch.randn(2, 4),))).exported_program() for _ in range(2))
+    is_same_node = own("exir.backend.utils").is_same_node
+    assert is_same_node(first.graph.output_node(), second.graph.output_node())
+    assert not is_same_node(first.graph.output_node(), second.graph.find_nodes(op="placeholder")[0])
 
 
 # ---- tools -----------------------------------------------------------------------------------------
