@@ -31,8 +31,11 @@ else:
 
 PACKAGE: Final = __name__.partition(".")[0]
 ROOT: Final = Path(__file__).parent
-PATHS: Final = dict(
-    line.split(" = ", 1) for line in (ROOT / "paths.txt").read_text("utf-8").splitlines() if line[:1] not in "# "
+_LOADER: Any = __spec__.loader  # of a folder, or of an archive that a program was packed into
+PATHS: Final[dict[str, str]] = dict(
+    line.split(" = ", 1)
+    for line in _LOADER.get_data(str(ROOT / "paths.txt")).decode("utf-8").splitlines()
+    if line[:1] not in "# "
 )
 FOUND: Final = {row[:end] for row in PATHS for end, letter in enumerate(f"{row}.") if letter == "."}
 """Paths in the table, and the packages that they are in."""
@@ -55,9 +58,9 @@ class _AtTheFront:
             return None
         if name.startswith(THEIRS):
             return ModuleSpec(fullname, _Theirs())
-        place = ROOT.joinpath(*name.split("."))
-        if place.with_suffix(".py").exists() or (place / "__init__.py").exists():
-            return None
+        own = PathFinder.find_spec(fullname, [str(ROOT.joinpath(*name.split(".")[:-1]))])
+        if own is not None and own.origin is not None:
+            return own
         if name in FOUND:
             return ModuleSpec(fullname, _Row() if name in PATHS else None, is_package=True)
         spec = _in_the_wheel(fullname, name) if _wheel() else None

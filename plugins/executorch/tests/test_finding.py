@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import subprocess
 import sys
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -64,6 +66,24 @@ def test_everything_of_a_row_can_be_imported() -> None:
     names: dict[str, object] = {}
     exec("from delegraph_executorch.exir.control_flow import *", names)
     assert {"cond", "map", "scan", "while_loop"} <= names.keys()
+
+
+def test_the_table_is_read_from_an_archive_too(tmp_path: Path) -> None:
+    """As `delegraph select` packs a program."""
+    archive = tmp_path / "app.zip"
+    with ZipFile(archive, "w") as packed:
+        for file in ROOT.rglob("*"):
+            if file.suffix in (".py", ".txt"):
+                packed.write(file, f"delegraph_executorch/{file.relative_to(ROOT).as_posix()}")
+    code = (
+        f"import sys; sys.path.insert(0, {str(archive)!r}); import delegraph_executorch.exir.dynamic_shape as module;"
+    )
+    code += "import delegraph_executorch.runtime as runtime; print(module.__name__, runtime.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [
+        "delegraph_executorch.exir.passes.specs",
+        str(archive / "delegraph_executorch" / "runtime" / "__init__.py"),
+    ], done.stderr
 
 
 @without
