@@ -10,12 +10,12 @@ Where the wheel is not installed the last two raise an error that says what to i
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,11 +30,11 @@ else:
     Loader = object  # importing that takes longer than all of this
 
 PACKAGE: Final = __name__.partition(".")[0]
-ROOT: Final = Path(__file__).parent
+ROOT: Final = os.path.dirname(__file__)  # pathlib would be half of the time that importing this takes
 _LOADER: Any = __spec__.loader  # of a folder, or of an archive that a program was packed into
 PATHS: Final[dict[str, str]] = dict(
     line.split(" = ", 1)
-    for line in _LOADER.get_data(str(ROOT / "paths.txt")).decode("utf-8").splitlines()
+    for line in _LOADER.get_data(os.path.join(ROOT, "paths.txt")).decode("utf-8").splitlines()
     if line[:1] not in "# "
 )
 FOUND: Final = {row[:end] for row in PATHS for end, letter in enumerate(f"{row}.") if letter == "."}
@@ -58,7 +58,7 @@ class _AtTheFront:
             return None
         if name.startswith(THEIRS):
             return ModuleSpec(fullname, _Theirs())
-        own = PathFinder.find_spec(fullname, [str(ROOT.joinpath(*name.split(".")[:-1]))])
+        own = PathFinder.find_spec(fullname, [os.path.join(ROOT, *name.split(".")[:-1])])
         if own is not None and own.origin is not None:
             return own
         if name in FOUND:
@@ -175,26 +175,30 @@ class _Ported(SourceFileLoader):
 
 
 @cache
-def _wheel() -> tuple[Path, ...]:
+def _wheel() -> tuple[str, ...]:
     """The folders of the package `executorch`, which is not imported for that; none where it is not installed."""
     spec = PathFinder.find_spec("executorch")
-    return tuple(map(Path, (spec and spec.submodule_search_locations) or ()))
+    return tuple((spec and spec.submodule_search_locations) or ())
 
 
 def _in_the_wheel(fullname: str, name: str) -> ModuleSpec | None:
     """Where a module of the wheel comes from; None if it has none of that name. Raises `NeedsWheel`."""
     if not _wheel():
         raise NeedsWheel(f"{fullname}: ExecuTorch is not installed; what to do: {INSTALL}", name=fullname)
-    for place in (folder.joinpath(*name.split(".")) for folder in _wheel()):
-        for file in (place / "__init__.py", place.with_suffix(".py")):
-            if file.is_file():
-                spec = ModuleSpec(fullname, _Ported(fullname, str(file)), origin=str(file))
+    *packages, last = name.split(".")
+    for folder in (os.path.join(root, *packages) for root in _wheel()):
+        place = os.path.join(folder, last)
+        for file, children in ((os.path.join(place, "__init__.py"), []), (f"{place}.py", None)):
+            if os.path.isfile(file):
+                spec = ModuleSpec(fullname, _Ported(fullname, file), origin=file)
                 spec.has_location = True
-                spec.submodule_search_locations = [] if file.name == "__init__.py" else None
+                spec.submodule_search_locations = children
                 return spec
-        if place.is_dir():
+        if os.path.isdir(place):
             return ModuleSpec(fullname, None, is_package=True)
-        if any(place.parent.glob(f"{place.name}.*.so")):
+        if os.path.isdir(folder) and any(
+            file.endswith(".so") for file in os.listdir(folder) if file.split(".")[0] == last
+        ):
             return ModuleSpec(fullname, _Theirs())
     return None
 
