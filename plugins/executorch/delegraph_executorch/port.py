@@ -130,7 +130,9 @@ def _port_notebook(text: str) -> tuple[str, list[Leftover]]:
         if cell.get("cell_type") == "code":
             source = "".join(cell["source"])
             new = ported(source)
-            left += [Leftover(line + one.line, one.text, one.advice) for one in leftovers(new) if one.advice != UNREAD]
+            left += [
+                Leftover(line + each.line, each.text, each.advice) for each in leftovers(new) if each.advice != UNREAD
+            ]
             line += len(source.splitlines())
             if new != source:
                 cell["source"] = new if isinstance(cell["source"], str) else new.splitlines(keepends=True)
@@ -141,8 +143,8 @@ def _port_notebook(text: str) -> tuple[str, list[Leftover]]:
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
-            found = (file for pattern in ("*.py", "*.ipynb", *DEPENDENCIES) for file in path.rglob(pattern))
-            yield from sorted({*found})
+            files = (file for pattern in ("*.py", "*.ipynb", *DEPENDENCIES) for file in path.rglob(pattern))
+            yield from sorted({*files})
         else:
             yield path
 
@@ -156,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     changed, left = 0, []
     for path in _files(options.paths):
         text, new, of_file = _port_file(path)
-        left += [f"{path}:{one.line}: {one.text}\n    {one.advice}" for one in of_file]
+        left += [f"{path}:{each.line}: {each.text}\n    {each.advice}" for each in of_file]
         if new != text:
             changed += 1
             print(path)

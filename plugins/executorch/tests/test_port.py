@@ -53,10 +53,10 @@ def test_what_a_person_decides_is_listed_with_its_line() -> None:
     source = (
         'import importlib\nimportlib.util.find_spec("executorch")\nname = f"executorch.{part}"\nx = "executorch.own"\n'
     )
-    found = {left.line: left.advice for left in leftovers(ported(source))}
-    assert sorted(found) == [2, 3, 4]
-    assert "if it is to find or patch modules, write delegraph_executorch" in found[2]
-    assert "put together at run time" in found[3] and "put together at run time" in found[4]
+    advice = {left.line: left.advice for left in leftovers(ported(source))}
+    assert sorted(advice) == [2, 3, 4]
+    assert "if it is to find or patch modules, write delegraph_executorch" in advice[2]
+    assert "put together at run time" in advice[3] and "put together at run time" in advice[4]
     assert [left.advice for left in leftovers("from executorch import (")] == [
         "it is no Python that can be parsed here: look at its imports"
     ]

@@ -75,8 +75,8 @@ def test_weights_are_tagged_for_files_of_their_own() -> None:
     module = SpecPropPass()(program.graph_module).graph_module  # type: ignore[union-attr]
     SpecPropPass().update_placeholder_tensor_specs(program, module)
     assert tags.external_constants_pass(module).modified
-    found = [node.meta.get("constant_tag") for node in module.graph.find_nodes(op="placeholder")]
-    assert found == ["_default_external_constant"] * 2 + [None]
+    written = [node.meta.get("constant_tag") for node in module.graph.find_nodes(op="placeholder")]
+    assert written == ["_default_external_constant"] * 2 + [None]
     unlifted = export(model(lambda self, x: self.linear(x), linear=nn.Linear(3, 3)), (X,)).module()
     assert tags.delegate_external_constants_pass_unlifted(unlifted, lambda node: "file").modified
 
@@ -209,15 +209,15 @@ TWO_LAYERS = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
 def memory_trace(path: Path, **options: Any) -> list[dict[str, Any]]:
     program = to_edge(export(TWO_LAYERS, (torch.ones(2, 3),))).to_executorch()
     own("util.activation_memory_profiler").generate_memory_trace(program, str(path), **options)
-    found: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
-    return found
+    written: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
+    return written
 
 
 def test_a_trace_of_memory_shows_no_overlap(tmp_path: Path) -> None:
-    found = memory_trace(tmp_path / "trace.json", enable_memory_offsets=True)
-    assert {event["dur"] for event in found if event["name"].startswith("aten_relu")} == {2 * 4 * 4}
-    for step in {event["tid"] for event in found}:
-        alive = sorted((event["ts"], event["dur"]) for event in found if event["tid"] == step)
+    written = memory_trace(tmp_path / "trace.json", enable_memory_offsets=True)
+    assert {event["dur"] for event in written if event["name"].startswith("aten_relu")} == {2 * 4 * 4}
+    for step in {event["tid"] for event in written}:
+        alive = sorted((event["ts"], event["dur"]) for event in written if event["tid"] == step)
         assert all(start + size <= after for (start, size), (after, _) in pairwise(alive))
 
 
