@@ -57,7 +57,7 @@ class _AtTheFront:
         if package != PACKAGE:
             return None
         if name.startswith(THEIRS):
-            return ModuleSpec(fullname, _Theirs())
+            return ModuleSpec(fullname, _Theirs()) if _wheel() else None
         own = PathFinder.find_spec(fullname, [os.path.join(ROOT, *name.split(".")[:-1])])
         if own is not None and own.origin is not None:
             return own
