@@ -22,8 +22,8 @@ from delegraph.program.flatbuffer.table_layout import TableLayout, layouts_of
 PLUGIN: Final = Path(__file__).resolve().parents[1] / "plugins" / "executorch" / "delegraph_executorch"
 TABLES: Final[dict[Path, ModuleType]] = {
     PLUGIN / "exir/schema.py": program_tables,
-    PLUGIN / "devtools/bundled_program/schema/bundled_program_schema.py": bundled_program_tables,
-    PLUGIN / "extension/flat_tensor/serialize/flat_tensor_schema.py": flat_tensor_tables,
+    PLUGIN / "devtools/bundle_records.py": bundled_program_tables,
+    PLUGIN / "extension/flat_tensors.py": flat_tensor_tables,
 }
 """Modules of records -> the tables that these are of."""
 

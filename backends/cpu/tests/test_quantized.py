@@ -896,7 +896,7 @@ EMBEDDINGS = {"embedding_byte": (-128, 127), "embedding_4bit": (-8, 7), "embeddi
 @pytest.fixture(scope="module")
 def embeddings() -> None:
     """ExecuTorch's operators, which its own package registers, or `delegraph-executorch`."""
-    import_module("delegraph_executorch.exir.passes.quantized_ops")
+    import_module("delegraph_executorch.exir.passes.quantization")
 
 
 @pytest.mark.usefixtures("embeddings")

@@ -1,34 +1,152 @@
-"""Python source written for ExecuTorch -> the same source on Delegraph: its imports name `delegraph_executorch`.
+"""Code written for ExecuTorch -> the same on Delegraph: modules of `executorch` are those of `delegraph_executorch`.
 
-python -m delegraph_executorch.port FILE_OR_FOLDER…          # rewrites the files, and says which
-python -m delegraph_executorch.port --check FILE_OR_FOLDER…  # only says which; exit code 1 if there are any
+python -m delegraph_executorch.port FILE_OR_FOLDER…          # rewrites the files, and says which, and what is left
+python -m delegraph_executorch.port --check FILE_OR_FOLDER…  # only says that; exit code 1 if something would change
+
+Python files and notebooks are rewritten: every form of import, what is reached through one, and dotted names in strings
+(`patch("executorch.exir.…")`). What only a person can decide is listed with its line: the word "executorch" alone in a
+string, names that are put together at run time, dependencies.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-__all__ = ["main", "ported"]
+__all__ = ["Leftover", "leftovers", "main", "ported"]
 
-PACKAGES = ("backends", "devtools", "examples", "exir", "export", "extension", "kernels", "runtime", "util")
-
-# Names such as `executorch_call_delegate` and `ExecutorchBackendConfig` are ExecuTorch's own and stay.
-IMPORTED = re.compile(
-    rf"(?<![\w./-])executorch(?=\.(?:{'|'.join(PACKAGES)})\b)|(?<=^from )executorch(?= import )", re.MULTILINE
+OLD, NEW = "executorch", "delegraph_executorch"
+PACKAGES: Final = (
+    *("backends", "codegen", "data", "devtools", "examples", "exir", "export", "extension", "kernels", "runtime"),
+    *("schema", "util", "version"),
 )
+DOTTED: Final = re.compile(rf"(?<![\w./-]){OLD}(?=\.(?:{'|'.join(PACKAGES)})\b)")
+"""A module by its dotted name: `executorch_call_delegate`, paths and addresses are none."""
+
+DEPENDS: Final = re.compile(rf"^[^#]*?(?<![\w./-]){OLD}(?![\w./-])")
+DEPENDENCIES: Final = ("pyproject.toml", "setup.cfg", "requirements*.txt")
+IN_A_STRING: Final = f"if it is to find or patch modules, write {NEW}; if it names the distribution, leave it"
+AT_RUN_TIME: Final = f"a name that is put together at run time: let it begin with {NEW}"
+UNREAD: Final = "it is no Python that can be parsed here: look at its imports"
+DEPENDENCY: Final = "the ported code needs delegraph-executorch, and executorch itself for its own backends alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What was left in line `line`, and what to do."""
+
+    line: int
+    text: str
+    advice: str
+
+
+# ---- Python ----------------------------------------------------------------------------------------
 
 
 def ported(source: str) -> str:
-    """`source` with `delegraph_executorch` wherever it names a package of ExecuTorch, in imports, names and strings."""
-    return IMPORTED.sub("delegraph_executorch", source)
+    """Python source with `delegraph_executorch` wherever it names a module of ExecuTorch; again, it is as it was."""
+    source = DOTTED.sub(NEW, source)
+    tree = _parsed(source)
+    if tree is None:
+        return re.sub(rf"^(\s*(?:from|import)\s+){OLD}(?=\s)", rf"\1{NEW}", source, flags=re.MULTILINE)
+    lines = source.splitlines(keepends=True)
+    for line, column in sorted(set(_places(tree, lines)), reverse=True):
+        text = lines[line - 1].encode()  # columns are in bytes
+        lines[line - 1] = (text[:column] + NEW.encode() + text[column + len(OLD) :]).decode()
+    return "".join(lines)
 
 
-def python_files(paths: Sequence[Path]) -> Iterator[Path]:
+def _parsed(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _places(tree: ast.Module, lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Lines and columns, in bytes, at which the word is ExecuTorch's package."""
+    is_bound = False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                package = alias.name.partition(".")[0]
+                is_bound |= package in (OLD, NEW) and alias.asname is None
+                if package == OLD:
+                    yield alias.lineno, alias.col_offset
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").partition(".")[0] == OLD:
+            statement = lines[node.lineno - 1].encode()
+            yield node.lineno, statement.index(OLD.encode(), node.col_offset)
+    if is_bound:
+        names = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == OLD)
+        yield from ((node.lineno, node.col_offset) for node in names)
+
+
+def leftovers(source: str) -> Iterator[Leftover]:
+    """What a person has to look at in Python source that is ported."""
+    tree = _parsed(source)
+    if tree is None and OLD in source:
+        yield Leftover(1, source.splitlines()[0], UNREAD)
+    lines = source.splitlines()
+    for node in ast.walk(tree) if tree is not None else ():
+        advice = None
+        match node:
+            case ast.JoinedStr(values=[ast.Constant(value=str(beginning)), *_]) if beginning.startswith(f"{OLD}."):
+                advice = AT_RUN_TIME
+            case ast.Constant(value=str(text)) if text == OLD:
+                advice = IN_A_STRING
+            case ast.Constant(value=str(text)) if re.fullmatch(rf"{OLD}\.\w[\w.]*", text):
+                advice = AT_RUN_TIME
+        if advice is not None and isinstance(node, ast.expr):
+            yield Leftover(node.lineno, lines[node.lineno - 1].strip(), advice)
+
+
+# ---- files -----------------------------------------------------------------------------------------
+
+
+def _port_file(path: Path) -> tuple[str, str, list[Leftover]]:
+    """The text of a file, the same ported, and what is left in it."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        return text, *_port_notebook(text)
+    if path.suffix == ".py":
+        new = ported(text)
+        return text, new, sorted(set(leftovers(new)), key=lambda left: left.line)
+    named = (number for number, line in enumerate(text.splitlines(), 1) if DEPENDS.match(line))
+    return text, text, [Leftover(number, text.splitlines()[number - 1].strip(), DEPENDENCY) for number in named]
+
+
+def _port_notebook(text: str) -> tuple[str, list[Leftover]]:
+    """A notebook whose cells of code are ported; lines are those of all its code, one cell after the other."""
+    notebook = json.loads(text)
+    left: list[Leftover] = []
+    line = 0
+    for cell in notebook.get("cells", ()):
+        if cell.get("cell_type") == "code":
+            source = "".join(cell["source"])
+            new = ported(source)
+            left += [
+                Leftover(line + each.line, each.text, each.advice) for each in leftovers(new) if each.advice != UNREAD
+            ]
+            line += len(source.splitlines())
+            if new != source:
+                cell["source"] = new if isinstance(cell["source"], str) else new.splitlines(keepends=True)
+    new_text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    return (new_text if json.loads(text) != notebook else text), left
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
-        yield from sorted(path.rglob("*.py")) if path.is_dir() else (path,)
+        if path.is_dir():
+            files = (file for pattern in ("*.py", "*.ipynb", *DEPENDENCIES) for file in path.rglob(pattern))
+            yield from sorted({*files})
+        else:
+            yield path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,14 +155,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("paths", nargs="+", type=Path, metavar="FILE_OR_FOLDER")
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if something would change")
     options = parser.parse_args(arguments)
-    changed = 0
-    for path in python_files(options.paths):
-        source = path.read_text(encoding="utf-8")
-        if (new := ported(source)) != source:
+    changed, left = 0, []
+    for path in _files(options.paths):
+        text, new, of_file = _port_file(path)
+        left += [f"{path}:{each.line}: {each.text}\n    {each.advice}" for each in of_file]
+        if new != text:
             changed += 1
             print(path)
             if not options.check:
                 path.write_text(new, encoding="utf-8")
+    if left:
+        print("\nleft as it is:", *left, sep="\n")
     return int(options.check and changed > 0)
 
 

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import logging
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch._export.verifier import SpecViolationError
-from torch.export import ExportedProgram, export
-from torch.fx import GraphModule, Node
-from torch.fx.passes.operator_support import OperatorSupportBase
-
-from delegraph.aot import to_edge, to_edge_transform_and_lower
-from delegraph.errors import InvalidPartition, LoweringError, PluginNotFound, PreprocessError, VerificationError
 from delegraph_executorch.devtools.backend_debug import get_delegation_info, print_delegation_info
-from delegraph_executorch.exir import to_edge as executorch_to_edge
 from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
-from delegraph_executorch.exir.backend.backend_api import to_backend
 from delegraph_executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from delegraph_executorch.exir.backend.canonical_partitioners.all_node_partitioner import AllNodePartitioner
-from delegraph_executorch.exir.backend.canonical_partitioners.config_partitioner import (
-    ConfigerationBasedPartitioner,
-    PartitionerConfig,
-    format_target_name,
-)
 from delegraph_executorch.exir.backend.canonical_partitioners.duplicate_constant_node_pass import (
     duplicate_constant_node,
 )
@@ -36,8 +21,17 @@ from delegraph_executorch.exir.backend.canonical_partitioners.pattern_op_partiti
     generate_pattern_op_partitions,
 )
 from delegraph_executorch.exir.backend.compile_spec_schema import CompileSpec
-from delegraph_executorch.exir.backend.operator_support import DontPartition, DontPartitionModule, DontPartitionName
 from delegraph_executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
+from delegraph_executorch.exir.delegate import executorch_call_delegate, is_lowered_module
+from torch._export.verifier import SpecViolationError
+from torch.export import ExportedProgram, export
+from torch.fx import GraphModule, Node
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from delegraph.aot import to_edge, to_edge_transform_and_lower
+from delegraph.errors import InvalidPartition, LoweringError, PluginNotFound, PreprocessError, VerificationError
+from delegraph_executorch.exir import to_edge as executorch_to_edge
+from delegraph_executorch.exir.backend.backend_api import to_backend
 from delegraph_executorch.exir.backend.utils import (
     WhyNoPartition,
     WhyNoPartitionReporter,
@@ -46,13 +40,9 @@ from delegraph_executorch.exir.backend.utils import (
     get_delegates,
     get_non_lowered_nodes,
     is_identical_graph,
-    is_same_node,
     tag_constant_data,
 )
-from delegraph_executorch.exir.delegate import executorch_call_delegate, is_lowered_module
 from delegraph_executorch.exir.lowered_backend_module import (
-    create_exported_program_from_submodule,
-    create_submodule_from_nodes,
     get_lowered_backend_modules,
     get_lowered_submodules,
 )
@@ -270,53 +260,6 @@ def test_groups_stay_together_unless_they_wait_for_each_other() -> None:
     assert alone.propose_partitions() == []
 
 
-class LinearConfig(PartitionerConfig):
-    target_name = "addmm.default"
-
-    def check_constraints(self, node: Node, ep: ExportedProgram) -> bool:
-        return node.meta["val"].dim() == 2
-
-    def get_original_aten(self) -> torch._ops.OpOverload | None:
-        return None
-
-    def get_partition(self, node: Node, ep: ExportedProgram) -> list[Node]:
-        bias, _, weight = node.args
-        return [node, weight, weight.args[0], bias]
-
-
-class WholeGelu(LinearConfig):
-    target_name = "gelu.default"
-
-    def get_original_aten(self) -> torch._ops.OpOverload | None:
-        return torch.ops.aten.gelu.default
-
-    def get_partition(self, node: Node, ep: ExportedProgram) -> list[Node]:
-        return [node]
-
-
-def test_one_configuration_by_operator() -> None:
-    class Gelu(Model):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.gelu(self.linear(x)).sin()
-
-    model = Gelu()
-    spec = DelegationSpec("ListsOperators", [])
-    partitioner = ConfigerationBasedPartitioner(spec, [LinearConfig(), WholeGelu()])
-    manager = to_edge_transform_and_lower(export(model, (X,)), partitioner=[partitioner])
-    [lowered] = get_lowered_backend_modules(manager.exported_program().graph_module)
-    assert lowered.processed_bytes == b"aten.permute_copy.default;aten.addmm.default;aten.gelu.default"
-    assert set(lowered.original_module.state_dict) == {"linear.weight", "linear.bias"}
-    with torch.no_grad():
-        torch.testing.assert_close(manager.exported_program().module()(X), model(X))
-    with pytest.raises(RuntimeError, match=r"are both for the operator gelu\.default"):
-        ConfigerationBasedPartitioner(spec, [WholeGelu(), WholeGelu()])
-    assert [format_target_name(n) for n in ("aten.add.Tensor", "add.Tensor", "add")] == [
-        "add.Tensor",
-        "add.Tensor",
-        "add",
-    ]
-
-
 def test_a_constant_for_each_of_its_readers() -> None:
     class Tied(torch.nn.Module):
         def __init__(self) -> None:
@@ -366,28 +309,6 @@ def test_why_a_node_was_left_stands_in_the_report(caplog: pytest.LogCaptureFixtu
     assert WhyNoPartitionReporter().get_table_report() == "No nodes rejected."
 
 
-def test_what_not_to_partition() -> None:
-    program = to_edge(export(Model(), (X,), strict=True)).exported_program()
-    checks = [
-        DontPartition(torch.ops.aten.sin.default),
-        DontPartition("relu", exact=False),
-        DontPartitionName("sub", exact=False),
-        DontPartitionModule(module_name="Linear"),
-        DontPartitionModule(module_name="torch.nn.modules.linear.Linear"),
-        DontPartitionModule(instance_name="L['self'].linear"),
-    ]
-    left = []
-    for check in checks:
-        for node in program.graph.nodes:
-            if node.op == "call_function":
-                check.is_node_supported({}, node)
-        left.append(sorted({node.target.__name__.split(".")[1] for node in check.rejected_nodes()}))
-        assert check.has_rejected_node() == (check.num_rejected() > 0)
-    assert left[0] == ["sin"]
-    assert left[2] == ["sub"]
-    assert left[3] == left[4] == ["addmm", "permute_copy"]
-
-
 # ---- graphs ----------------------------------------------------------------------------------------
 
 
@@ -399,34 +320,3 @@ def test_graphs_are_compared_node_by_node() -> None:
     one, same, other = edge(), edge(), edge(Twice())
     assert is_identical_graph(one.graph_module, same.graph_module)
     assert not is_identical_graph(one.graph_module, other.graph_module)
-    assert is_same_node(one.graph.output_node(), same.graph.output_node())
-    assert not is_same_node(one.graph.output_node(), other.graph.output_node())
-    assert not is_same_node(list(one.graph.nodes), list(other.graph.nodes))
-
-
-def cut_by_hand(model: torch.nn.Module, *names: str) -> tuple[ExportedProgram, GraphModule, Node]:
-    program = edge(model)
-    nodes = named(program, *names)
-    for node in nodes:
-        node.meta["delegation_tag"] = "t"
-    tag_constant_data(program)
-    submodule, call = create_submodule_from_nodes(program.graph_module, nodes, "t")
-    return program, submodule, call
-
-
-def test_nodes_moved_into_a_submodule() -> None:
-    model = Model()
-    program, submodule, call = cut_by_hand(model, "aten.permute_copy.default", "aten.addmm.default")
-    assert (call.op, call.target) == ("call_module", "fused_t")
-    [element] = call.users
-    assert (element.target, element.args) == (operator.getitem, (call, 0))
-    part, taken, written = create_exported_program_from_submodule(submodule, program, "t", call, False)
-    assert sorted(spec.target for spec in taken.values() if spec.target) == ["linear.bias", "linear.weight"]
-    assert written == {}
-    with torch.no_grad():
-        torch.testing.assert_close(part.module()(X)[0], model.linear(X))
-
-
-def test_nodes_that_cannot_run_as_one_are_refused() -> None:
-    with pytest.raises(InvalidPartition, match="these nodes cannot run as one"):
-        cut_by_hand(Model(), "aten.addmm.default", "aten.add.Tensor")

@@ -17,9 +17,8 @@ from delegraph.program.etdump import deserialize_etdump, serialize_etdump
 from delegraph.runtime import Runtime
 from delegraph_executorch.devtools import Inspector
 from delegraph_executorch.devtools.inspector import Event, EventBlock, PerfData, TimeScale
-from delegraph_executorch.devtools.inspector._methods import MethodRecord, fitting_method
-from delegraph_executorch.devtools.inspector._output_matching import merge_runtime_overlapping_debug_handles
-from delegraph_executorch.devtools.inspector._reference_graph import programs_of
+from delegraph_executorch.devtools.inspector._matching import merge_runtime_overlapping_debug_handles
+from delegraph_executorch.devtools.inspector._methods import MethodRecord, fitting_method, programs_of
 
 EDGE = "edge_dialect_exported_program"
 

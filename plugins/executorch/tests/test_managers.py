@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import io
 from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
+from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
+    ConstraintBasedSymShapeEvalPass,
+    HintBasedSymShapeEvalPass,
+)
 from torch import nn
 
 from delegraph.errors import ETRecordError, LoweringError
 from delegraph.program import deserialize_program
 from delegraph.program import schema as records
 from delegraph_executorch import exir
-from delegraph_executorch.exir import ExecutorchBackendConfig, emit_program, to_edge
-from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
+from delegraph_executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, emit_program, to_edge
 from delegraph_executorch.exir.error import ExportError
-from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
-    ConstraintBasedSymShapeEvalPass,
-    HintBasedSymShapeEvalPass,
-)
 from delegraph_executorch.exir.print_program import inspect_node
 from delegraph_executorch.exir.schema import Int, KernelCall, Null, Tensor
 
@@ -217,3 +218,11 @@ def test_a_saved_program_is_the_same(tmp_path: Any) -> None:
         exir.EdgeProgramManager(loaded).to_executorch().buffer
         == exir.EdgeProgramManager(program).to_executorch().buffer
     )
+
+
+def test_a_config_that_the_wheel_made_is_taken() -> None:
+    config: Any = SimpleNamespace(
+        _check_ir_validity=False, _skip_dim_order=True, _core_aten_ops_exception_list=(), preserve_ops=()
+    )
+    manager = to_edge(torch.export.export(nn.ReLU(), (torch.ones(2, 3),)), compile_config=config)
+    assert manager.compile_config == EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True)

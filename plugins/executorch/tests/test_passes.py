@@ -8,6 +8,21 @@ from typing import Any
 
 import pytest
 import torch
+from delegraph_executorch.exir.common import extract_out_arguments, format_schema_name, setting_python_recursive_limit
+from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
+from delegraph_executorch.exir.operator.convert import to_out_variant
+from delegraph_executorch.exir.passes.constant_prop_pass import constant_prop_pass
+from delegraph_executorch.exir.passes.cse_pass import CSEPass
+from delegraph_executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
+from delegraph_executorch.exir.passes.insert_write_back_for_buffers_pass import insert_write_back_for_buffers_pass
+from delegraph_executorch.exir.passes.memory_format_ops_pass import DimOrderOpsRevertPass, MemoryFormatOpsPass
+from delegraph_executorch.exir.passes.quant_fusion_pass import QuantFusionPass, quant_fusion_and_const_prop_pass
+from delegraph_executorch.exir.passes.remove_graph_asserts_pass import RemoveGraphAssertsPass
+from delegraph_executorch.exir.passes.replace_view_copy_with_view_pass import ReplaceViewCopyWithViewPass
+from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
+    ConstraintBasedSymShapeEvalPass,
+    HintBasedSymShapeEvalPass,
+)
 from torch import nn
 from torch._export.verifier import SpecViolationError
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -27,10 +42,8 @@ from delegraph.aot import (
     program_text,
     to_edge,
 )
-from delegraph.errors import LoweringError, MissingOutVariant, NotSupported
+from delegraph.errors import LoweringError, MissingOutVariant
 from delegraph_executorch.exir import memory
-from delegraph_executorch.exir.common import extract_out_arguments, format_schema_name, setting_python_recursive_limit
-from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
 from delegraph_executorch.exir.error import ExportError, InternalError, internal_assert
 from delegraph_executorch.exir.graph_module import (
     bfs_trace_with_node_process,
@@ -38,7 +51,6 @@ from delegraph_executorch.exir.graph_module import (
     get_control_flow_submodules,
     get_scan_submodules,
 )
-from delegraph_executorch.exir.operator.convert import to_out_variant
 from delegraph_executorch.exir.pass_base import ArgSchema, map_args
 from delegraph_executorch.exir.pass_manager import ExportedProgramPassManager, PassManager
 from delegraph_executorch.exir.passes import (
@@ -51,39 +63,14 @@ from delegraph_executorch.exir.passes import (
     ReplaceBrokenOpsWithFunctionalOpsPass,
     ScalarToTensorPass,
     SpecPropPass,
-    ToDevicePass,
     ToOutVarPass,
     dead_code_elimination_pass,
     make_alloc_node,
     propagate_dynamic_shape,
     remove_unused_parameters_pass,
 )
-from delegraph_executorch.exir.passes.constant_prop_pass import constant_prop_pass
-from delegraph_executorch.exir.passes.cse_pass import CSEPass
-from delegraph_executorch.exir.passes.external_constants_pass import (
-    delegate_external_constants_pass,
-    delegate_external_constants_pass_unlifted,
-    external_constants_pass,
-)
-from delegraph_executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
-from delegraph_executorch.exir.passes.insert_write_back_for_buffers_pass import insert_write_back_for_buffers_pass
-from delegraph_executorch.exir.passes.memory_format_ops_pass import DimOrderOpsRevertPass, MemoryFormatOpsPass
-from delegraph_executorch.exir.passes.quant_fusion_pass import QuantFusionPass, quant_fusion_and_const_prop_pass
-from delegraph_executorch.exir.passes.quantize_io_pass import (
-    QuantizeInputs,
-    QuantizeOutputs,
-    extract_io_quant_params,
-    quantize_input,
-)
-from delegraph_executorch.exir.passes.quantized_ops import pack_embedding_weight
+from delegraph_executorch.exir.passes.quantization import pack_embedding_weight
 from delegraph_executorch.exir.passes.reinplace import reinplace_pass
-from delegraph_executorch.exir.passes.remove_graph_asserts_pass import RemoveGraphAssertsPass
-from delegraph_executorch.exir.passes.replace_view_copy_with_view_pass import ReplaceViewCopyWithViewPass
-from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
-    ConstraintBasedSymShapeEvalPass,
-    HintBasedSymShapeEvalPass,
-)
-from delegraph_executorch.exir.verification.interpreter import Interpreter
 from delegraph_executorch.exir.verification.verifier import EXIREdgeDialectVerifier, get_aten_verifier
 
 aten, quantized = exir_ops.edge.aten, exir_ops.edge.quantized_decomposed
@@ -236,12 +223,6 @@ def test_a_graph_is_logged(tmp_path: Path) -> None:
     assert logging.getLogger().level == logging.WARNING
     DebugPass(enable_debug_pass=False, log_filename=str(tmp_path / "none"))(graph_of(lambda _, x: x.relu(), X))
     assert not (tmp_path / "none").exists()
-
-
-def test_a_device_is_named_anew() -> None:
-    module = graph_of(lambda _, x: x + torch.full((3,), 2.0), X)
-    ToDevicePass("meta")(module)
-    assert {node.kwargs["device"] for node in module.graph.nodes if "device" in node.kwargs} <= {torch.device("meta")}
 
 
 # ---- specs, sizes and out variants -----------------------------------------------------------------
@@ -414,19 +395,6 @@ def test_updates_in_place_where_the_old_value_is_dead() -> None:
         reinplace_pass(program, inplace_overrides={aten.add.Tensor: aten.sub_.Tensor})
 
 
-def test_weights_are_tagged_for_files_of_their_own() -> None:
-    program = edge(lambda self, x: self.linear(x), X, linear=nn.Linear(3, 3)).exported_program()
-    module = SpecPropPass()(program.graph_module).graph_module  # type: ignore[union-attr]
-    SpecPropPass().update_placeholder_tensor_specs(program, module)
-    assert external_constants_pass(module).modified
-    tags = [node.meta.get("constant_tag") for node in module.graph.find_nodes(op="placeholder")]
-    assert tags == ["_default_external_constant"] * 2 + [None]
-    delegate_external_constants_pass(module, program, lambda node: node.name)
-    assert module.graph.find_nodes(op="placeholder")[0].meta["delegate_constant_tag"] == "p_linear_weight"
-    unlifted = export(model(lambda self, x: self.linear(x), linear=nn.Linear(3, 3)), (X,)).module()
-    assert delegate_external_constants_pass_unlifted(unlifted, lambda node: "file").modified
-
-
 def test_first_values_of_buffers_are_kept_in_any_case() -> None:
     def counts(self: Any, x: torch.Tensor) -> torch.Tensor:
         self.count.add_(1)
@@ -449,57 +417,6 @@ def requantized(x: torch.Tensor) -> torch.Tensor:
 
 
 UNCHECKED = EdgeCompileConfig(_check_ir_validity=False)
-
-
-def test_quantized_inputs_and_outputs() -> None:
-    def net(_: Any, x: torch.Tensor) -> torch.Tensor:
-        return dequantized(requantized(dequantized(requantized(x)).relu()))
-
-    manager = to_edge(export(model(net), (X,)), compile_config=UNCHECKED)
-    program = manager.exported_program()
-    inputs = QuantizeInputs(None, [0], exported_program=program)
-    outputs = QuantizeOutputs(None, [0], exported_program=program)
-    for one in (inputs, outputs):
-        one(program.graph_module)
-    assert (inputs.quant_args, outputs.dequant_args) == ({0: INT8}, {0: INT8})
-    assert called(program)[0] == "quantized_decomposed.dequantize_per_tensor.default"
-    assert called(program)[-1] == "quantized_decomposed.quantize_per_tensor.default"
-    x = torch.ops.quantized_decomposed.quantize_per_tensor(X, *INT8)
-    assert_close(program.module()(x), requantized(dequantized(x).relu()))
-    with pytest.raises(ValueError, match="not used by a quantize op"):
-        quantize_input(edge(lambda _, x: x.relu(), X).exported_program(), 0)
-
-
-def test_a_manager_tells_the_parameters_by_constant_methods() -> None:
-    def net(_: Any, x: torch.Tensor) -> torch.Tensor:
-        return dequantized(requantized(dequantized(requantized(x)).relu()))
-
-    manager = to_edge(export(model(net), (X,)), compile_config=UNCHECKED)
-    manager = manager.transform([QuantizeInputs(manager, [0], "forward")])
-    manager = manager.transform([QuantizeOutputs(manager, [0], "forward")])
-    program = delegraph.Runtime.get().load_program(bytes(manager.to_executorch().buffer))
-    values = [
-        program.load_method(f"forward_input0_{key}").execute([])[0] for key in ("scale", "zp", "quant_max", "dtype")
-    ]
-    assert values == [0.5, 3, 127, 1]
-    assert program.load_method("forward_output0_scale").execute([]) == [0.5]
-    given = extract_io_quant_params(to_edge(export(model(net), (X,)), compile_config=UNCHECKED))
-    assert given["inputs"]["inputs_0"]["zero_point"] == 3
-    assert next(iter(given["outputs"].values()))["scale"] == 0.5
-
-
-def test_other_parameters_of_an_input_are_converted() -> None:
-    program = to_edge(export(model(lambda _, x: requantized(x)), (X,)), compile_config=UNCHECKED).exported_program()
-    wanted = quantize_input(program, 0, {"scale": 0.25, "zp": 0, "dtype": torch.uint8})
-    assert wanted == (0.25, 0, 0, 255, torch.uint8)
-    x = torch.tensor([[0, 4, 8]], dtype=torch.uint8).expand(2, 3).contiguous()
-    assert_close(program.module()(x), requantized(x * 0.25))
-    with pytest.raises(ValueError, match="Only limited data types"):
-        quantize_input(
-            to_edge(export(model(lambda _, x: requantized(x)), (X,)), compile_config=UNCHECKED).exported_program(),
-            0,
-            {"scale": 1.0, "zp": 0, "dtype": torch.int64},
-        )
 
 
 def test_additions_and_moves_need_no_float() -> None:
@@ -641,8 +558,6 @@ def test_verifiers() -> None:
     get_aten_verifier(EdgeCompileConfig(preserve_ops=[torch.ops.aten.linear.default]))().check_valid_op(
         torch.ops.aten.linear.default
     )
-    with pytest.raises(NotSupported, match=r"delegraph\.load"):
-        Interpreter(None)
 
 
 def test_verifiers_ask_for_layouts_as_the_config_has_them() -> None:

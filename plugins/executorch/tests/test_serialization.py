@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-
-from delegraph.aot import PreprocessResult
-from delegraph.errors import LoweringError
-from delegraph.program import deserialize_program
-from delegraph.program import schema as records
 from delegraph_executorch.exir._serialize._cord import Cord
 from delegraph_executorch.exir._serialize._dataclass import _DataclassEncoder, _json_to_dataclass
-from delegraph_executorch.exir._serialize._flatbuffer import _flatc_compile, _program_flatbuffer_to_json
 from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
+
+from delegraph.aot import PreprocessResult
+from delegraph.program import deserialize_program
+from delegraph.program import schema as records
 from delegraph_executorch.exir._serialize._program import (
     PTEFile,
     _extract_delegate_payload,
@@ -136,24 +134,6 @@ def test_json_of_dataclasses() -> None:
     assert _json_to_dataclass(json.loads(text), Drawing) == drawing
     with pytest.raises(TypeError, match="Drawing needs a value for 'name'"):
         _json_to_dataclass({"shape": {"radius": 1.0}, "shape_type": "Circle"}, Drawing)
-
-
-def test_a_program_as_json() -> None:
-    tables = json.loads(_program_flatbuffer_to_json(bytes(serialize_pte_binary(PTEFile(program())))))
-    assert tables["execution_plan"][0]["values"] == [{"val_type": "Int", "val": {"int_val": 7}}]
-
-
-def test_what_edits_a_programs_schema_says_what_writes_programs_here() -> None:
-    with pytest.raises(LoweringError, match=r"_ResourceFiles prepares a program's schema for flatc.*serialize"):
-        from delegraph_executorch.exir._serialize._flatbuffer import _ResourceFiles  # noqa: F401
-    with pytest.raises(ImportError, match="cannot import name 'unknown'"):
-        from delegraph_executorch.exir._serialize._flatbuffer import unknown  # noqa: F401
-
-
-def test_other_schemas_need_flatc(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setenv("FLATC_EXECUTABLE", str(tmp_path / "flatc"))
-    with pytest.raises(Exception, match=r"install flatc .* or name it in FLATC_EXECUTABLE"):
-        _flatc_compile(str(tmp_path), "own.fbs", "own.json")
 
 
 def test_named_data_as_a_backend_hands_it_in() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from delegraph.errors import PluginUnavailable
-
-__all__ = ["INSTALL", "executorch"]
 
 INSTALL = 'pip install "delegraph-executorch[bridge]"'
 
@@ -37,3 +37,29 @@ def _is_installed() -> bool:
     except ModuleNotFoundError:
         return False
     return True
+
+
+#
+# torch refuses a second definition of an operator: the wheel could not be imported after ours.
+
+
+def let_wheel_define_operators() -> None:
+    """Import ExecuTorch if it is installed. Call it before looking whether an operator of its is there.
+
+    Its warnings about itself are not shown: where warnings are errors they would end the import half-way.
+    """
+    with suppress(Exception), warnings.catch_warnings():  # not installed, or broken: what uses the wheel says so
+        warnings.simplefilter("ignore")
+        import_module("executorch.exir")
+
+
+BACKENDS: Final = {
+    "XnnpackBackend": "backends.xnnpack.xnnpack_preprocess:XnnpackBackend",
+    "EthosUBackend": "backends.arm.ethosu:EthosUBackend",
+    "TOSABackend": "backends.arm.tosa.backend:TOSABackend",
+    "VgfBackend": "backends.arm.vgf:VgfBackend",
+    "VulkanBackend": "backends.vulkan.vulkan_preprocess:VulkanBackend",
+    "OpenvinoBackend": "backends.openvino.preprocess:OpenvinoBackend",
+    "CoreMLBackend": "backends.apple.coreml.compiler.coreml_preprocess:CoreMLBackend",
+    "MPSBackend": "backends.apple.mps.mps_preprocess:MPSBackend",
+}

@@ -10,8 +10,7 @@ from delegraph.aot import BackendDetails, CompileSpec, NamedDataStoreOutput, Pre
 from delegraph.errors import PluginLoadError, PluginUnavailable
 from delegraph.program.flat_tensor import ExternalData
 from delegraph.program.schema import NamedData
-from delegraph_executorch.bridge.backends import BACKENDS
-from delegraph_executorch.bridge.imports import executorch
+from delegraph_executorch.bridge.imports import BACKENDS, executorch
 from delegraph_executorch.bridge.programs import translated
 from delegraph_executorch.bridge.retracing import quick_retracing
 

@@ -29,8 +29,7 @@ from delegraph.interfaces import (
     CompileSpec,
 )
 from delegraph.program import scalar_type
-from delegraph_executorch.bridge.backends import BACKENDS
-from delegraph_executorch.bridge.imports import INSTALL
+from delegraph_executorch.bridge.imports import BACKENDS, INSTALL
 from delegraph_executorch.bridge.wrapper import Integer, Parameter, TensorParameter, wrapped
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Settings in ExecuTorch's own classes -> the same in ours, which managers and sessions here take.
+"""Settings and recipes in ExecuTorch's own classes -> the same in ours, which managers and sessions here take.
 
 Helpers of its backends make them: `get_xnnpack_executorch_backend_config()` is an
 `executorch.exir.ExecutorchBackendConfig` under whichever name it was imported.
@@ -14,11 +14,9 @@ from typing import Any, TypeVar
 from delegraph import aot
 from delegraph.aot import EdgeCompileConfig, PropagateDeviceConfig
 from delegraph_executorch.exir import memory_planning
-from delegraph_executorch.exir.capture._config import ExecutorchBackendConfig
-from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
+from delegraph_executorch.exir.capturing import ExecutorchBackendConfig
 from delegraph_executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
-
-__all__ = ["as_own", "own_backend_config", "own_edge_config"]
+from delegraph_executorch.exir.passes.specs import DynamicMemoryPlanningMode
 
 Kind = TypeVar("Kind")
 

@@ -23,8 +23,13 @@ from delegraph.aot import EdgeOpOverload, MemoryUse, ResolvedSignature, device_o
 from delegraph.interfaces import Device
 from delegraph.program import schema
 from delegraph_executorch.exir import memory
-from delegraph_executorch.exir.sym_util import eval_upper_bound
-from delegraph_executorch.exir.tensor import TensorSpec, contiguous_stride_from_shape, stride_from_dim_order
+from delegraph_executorch.exir._planning_specs import update_all_tensors_lifetime
+from delegraph_executorch.exir.tensor import (
+    TensorSpec,
+    contiguous_stride_from_shape,
+    eval_upper_bound,
+    stride_from_dim_order,
+)
 
 __all__ = ["Execution", "execution_of", "source_of"]
 
@@ -43,12 +48,13 @@ class Execution:
     specs: Mapping[int, TensorSpec]
 
     def place(self, plan: schema.ExecutionPlan) -> None:
-        """Let the specs say where the finished method `plan` has its tensors."""
+        """Let the specs say where the finished method `plan` has its tensors, and from which node to which."""
         for index, spec in self.specs.items():
             value = plan.values[index]
             place = value.allocation_info if isinstance(value, schema.Tensor) else None
             if place is not None:
                 spec.mem_id, spec.mem_offset = place.memory_id, place.memory_offset
+        update_all_tensors_lifetime(self.program.graph_module, self.program.graph_signature)
         meta = self.program.graph_module.meta
         meta["non_const_buffer_sizes"] = list(plan.non_const_buffer_sizes)
         if plan.non_const_buffer_device:
@@ -63,8 +69,7 @@ def source_of(program: ExportedProgram) -> ExportedProgram:
 
 def execution_of(program: ExportedProgram, values: Values) -> Execution:
     """`program`, which was emitted, in the execution dialect; itself it is left as it is. Weights are shared."""
-    from delegraph_executorch.exir.passes.insert_write_back_for_buffers_pass import copied_back
-    from delegraph_executorch.exir.passes.to_out_var_pass import ToOutVarPass
+    from delegraph_executorch.exir.passes.execution import ToOutVarPass, copied_back
 
     copies: dict[Node, Node] = {}
     module = _copied(program.graph_module, copies)

@@ -1,4 +1,4 @@
-"""ExecuTorch's `executorch.exir.error`: the errors that code written for it raises and catches.
+"""ExecuTorch's `executorch.exir.error`: the errors that code written for it raises and catches; decorators that warn.
 
 What Delegraph raises ahead of time is, at this package's border, also of the kind that ExecuTorch raises there: who
 catches `NotImplementedError`, `AssertionError`, `RuntimeError` or torch's `SpecViolationError` catches it.
@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from torch._export.verifier import SpecViolationError
+from typing_extensions import deprecated
 
 from delegraph.errors import (
     DelegraphError,
@@ -21,18 +22,6 @@ from delegraph.errors import (
     PreprocessError,
     VerificationError,
 )
-
-__all__ = [
-    "BackendNotFound",
-    "DialectViolated",
-    "ExportError",
-    "ExportErrorType",
-    "InternalError",
-    "PartitionRefused",
-    "PreprocessFailed",
-    "executorchs_errors",
-    "internal_assert",
-]
 
 
 class ExportErrorType(Enum):
@@ -102,3 +91,16 @@ def executorchs_errors() -> Iterator[None]:
         also = kind.__new__(kind, str(error))
         also.__dict__.update(error.__dict__)
         raise also from error.__cause__
+
+
+class ExperimentalWarning(DeprecationWarning):
+    """What calls of an experimental name warn with; hidden by default where deprecations are."""
+
+
+class experimental(deprecated):
+    """Marks a class, function or method as experimental: calling it warns."""
+
+    def __init__(
+        self, message: str, /, *, category: type[Warning] | None = ExperimentalWarning, stacklevel: int = 1
+    ) -> None:
+        super().__init__(message, category=category, stacklevel=stacklevel)

@@ -1,23 +1,21 @@
-"""ExecuTorch's `executorch.exir.graph_module`: a graph -> the bodies of its control flow, and who calls them.
+"""Graphs -> the bodies of their control flow, and who calls them; and ExecuTorch's small helpers around graphs.
 
 New code walks with `delegraph.aot.graph_modules`, which goes to any depth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 import torch
+from torch._decomp import core_aten_decompositions
 from torch.fx import GraphModule, Node
-
-__all__ = [
-    "LeafValue",
-    "bfs_trace_with_node_process",
-    "get_cond_while_submodules",
-    "get_control_flow_submodules",
-    "get_scan_submodules",
-]
 
 LeafValue: TypeAlias = (
     torch.Tensor
@@ -86,3 +84,117 @@ def _get_submodule(graph_module: GraphModule, node: Node, arg_index: int) -> Bod
     name = str(node.args[arg_index].target)  # type: ignore[union-attr]
     body: Any = graph_module.get_submodule(name)  # a body of control flow, or a lowered module
     return name, body, node
+
+
+T = TypeVar("T")
+
+
+@contextmanager
+def no_dispatch() -> Iterator[None]:
+    """Without `__torch_dispatch__` of modes and tensor classes."""
+    guard = torch._C._DisableTorchDispatch()
+    try:
+        yield
+    finally:
+        del guard
+
+
+def get_schema_for_operators(ops: Sequence[str]) -> dict[str, str]:
+    """`torch.ops.aten.add.Tensor` … -> `{"aten::add.Tensor": its schema}`, for reading: it asks for all of them."""
+    known = {f"{s.name}.{s.overload_name or 'default'}": str(s) for s in torch._C._jit_get_all_schemas()}
+    names = [re.sub(r"^torch\.ops\.([^.]+)\.", r"\1::", op) for op in ops]
+    return {name: known.get(name, "<No Schema Found>") for name in names}
+
+
+def extract_out_arguments(schema: Any, keyword_args: Mapping[str, T]) -> tuple[str, T] | list[tuple[str, T]]:
+    """The out arguments among `keyword_args`, each with its name; the pair alone where there is one."""
+    found = [(a.name, keyword_args[a.name]) for a in schema.arguments if a.is_out and a.name in keyword_args]
+    if not found and "out" in keyword_args:  # a list of tensors is not marked as out
+        found = [("out", keyword_args["out"])]
+    return found[0] if len(found) == 1 else found
+
+
+def format_schema_name(schema: Any) -> str:
+    """`aten::add.Tensor`, or `aten::relu` for a default overload."""
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
+
+
+@contextmanager
+def override_logger(
+    newLevel: int = logging.DEBUG,
+    fmtstr: str = "%(message)s",
+    filename: str | None = None,
+) -> Iterator[None]:
+    """The root logger at another level and in another format, and written to a file that is made anew."""
+    root = logging.getLogger()
+    level, formatters = root.level, [(handler, handler.formatter) for handler in root.handlers]
+    added = logging.FileHandler(filename, mode="w") if filename else None
+    try:
+        root.setLevel(newLevel)
+        for handler, _ in formatters if fmtstr else ():
+            handler.setFormatter(logging.Formatter(fmtstr))
+        if added is not None:
+            root.addHandler(added)
+        yield
+    finally:
+        root.setLevel(level)
+        for handler, formatter in formatters:
+            handler.setFormatter(formatter)
+        if added is not None:
+            root.removeHandler(added)
+            added.close()
+
+
+@contextmanager
+def setting_python_recursive_limit(limit: int = 10000) -> Iterator[None]:
+    """Python's recursion limit at least `limit`."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, before))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+FROM_NODE_KEY = "from_node"
+DEBUG_HANDLE_KEY = "debug_handle"
+UNSET_DEBUG_HANDLE = 0
+
+
+def get_greatest_ancestor_node_identifier(node: Node) -> str:
+    """The name and graph of the first node that `node` was made from: `"name.graph_id"`."""
+    source = node.meta[FROM_NODE_KEY][-1]
+    while source.from_node:
+        source = source.from_node[-1]
+    return f"{source.name}.{source.graph_id}"
+
+
+Value = Any
+
+
+@dataclass
+class ExirDynamoConfig:
+    """Settings of the tracer that is gone."""
+
+    allow_rnn: bool = True
+    verbose: bool = True
+    assume_static_by_default: bool = False
+
+
+def _default_decomposition_table(_use_old_decomp_table: bool = False) -> dict[torch._ops.OperatorBase, Any]:
+    """What brings a program to core ATen: for `ExportedProgram.run_decompositions`."""
+    return dict(core_aten_decompositions().items())
+
+
+ScalarSpec: TypeAlias = int | float
+LeafValueSpec: TypeAlias = Any
+"""A `TensorSpec` or a number."""
+ValueSpec: TypeAlias = Any
+"""A `LeafValueSpec`, or a list or tuple of such."""
+
+
+_DelegateDebugIdentifierMap: TypeAlias = dict[int, tuple[int, ...]] | dict[str, tuple[int, ...]]
+"""A delegate's own instruction ids, to debug handles."""
+
+
+EXECUTORCH_SCHEMA_VERSION = 0

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from delegraph_executorch.exir.sym_util import eval_shape
+from delegraph_executorch.exir.tensor import eval_shape
 
 __all__ = ["AllocSpec", "TensorAllocSpec", "alloc", "free", "view"]
 

@@ -20,6 +20,7 @@ from delegraph.aot import is_delegate_call
 from delegraph.errors import LoweringError
 from delegraph_executorch.exir import memory
 from delegraph_executorch.exir._planning_specs import (
+    Verifier,
     _do_user_inputs_exist,
     _is_inplace_node,
     _is_mutable_buffer,
@@ -34,7 +35,6 @@ from delegraph_executorch.exir._planning_specs import (
     update_all_tensors_lifetime,
     update_tensor_lifetime,
 )
-from delegraph_executorch.exir._planning_verifier import Verifier
 from delegraph_executorch.exir.schema import DeviceType, NonConstBufferDevice, TensorShapeDynamism
 from delegraph_executorch.exir.tensor import TensorSpec
 

@@ -1,14 +1,17 @@
-"""ExecuTorch's `executorch.exir.pass_manager`: passes in order, as one pass.
+"""ExecuTorch's `executorch.exir.pass_manager`, passes in order as one pass, and its registry of passes by name.
 
-A list of passes serves wherever passes are accepted; a manager is for code that has one.
+A list of passes serves wherever passes are accepted, and passes that a lowering names are plug-ins of the group
+`delegraph.passes`; these are for code that has a manager or a registry.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
+import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch._export.verifier import Verifier
@@ -21,8 +24,6 @@ from torch.utils import _pytree as pytree
 from delegraph.aot import ExportedProgramPassBase, ExportedProgramPassResult, program_with_graph
 from delegraph.errors import LoweringError
 from delegraph_executorch.exir.error import ExportError, ExportErrorType
-
-__all__ = ["ExportedProgramPassManager", "PassManager", "PassType"]
 
 PassType: TypeAlias = ExportedProgramPassBase | Callable[[GraphModule], PassResult | None]
 
@@ -138,3 +139,34 @@ def _check_graph(module: GraphModule) -> None:
 
 def _name(one: Any) -> str:
     return one.__name__ if inspect.isfunction(one) else type(one).__name__
+
+
+class PassRegistry:
+    """Lists of passes by name, for the whole process."""
+
+    registry: ClassVar[dict[str, list[PassType]]] = {}
+
+    @classmethod
+    def register(cls, pass_name: str | None = None) -> Callable[[PassType], PassType]:
+        """A decorator that registers a pass under `pass_name`, or under its own name in snake case."""
+
+        def registered(one_pass: Any) -> Any:
+            cls.register_list(pass_name or re.sub(r"(?<!^)(?=[A-Z])", "_", one_pass.__name__).lower(), [one_pass])
+            return one_pass
+
+        return registered
+
+    @classmethod
+    def register_list(cls, pass_name: str, pass_list: list[PassType]) -> None:
+        """Register several passes under one name; the first to take a name keeps it."""
+        if pass_name in cls.registry:
+            warnings.warn(f"a pass {pass_name} is registered already; this one is ignored", stacklevel=2)
+            return
+        cls.registry[pass_name] = pass_list
+
+    @classmethod
+    def get(cls, key: str) -> list[PassType]:
+        """The passes of a name. Raises `ExportError` for one that nobody registered."""
+        if key not in cls.registry:
+            raise ExportError(ExportErrorType.MISSING_PROPERTY, f"no pass {key!r} is registered")
+        return cls.registry[key]

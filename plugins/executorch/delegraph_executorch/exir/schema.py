@@ -10,54 +10,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Union
 
-from delegraph.aot import CompileSpec
-from delegraph.program.schema import DeviceType, ScalarType, TensorDataLocation, TensorShapeDynamism
-
-__all__ = [
-    "AllocationDetails",
-    "BackendDelegate",
-    "BackendDelegateDataReference",
-    "BackendDelegateInlineData",
-    "Bool",
-    "BoolList",
-    "Buffer",
-    "Chain",
-    "CompileSpec",
-    "ContainerMetadata",
-    "DataLocation",
-    "DataSegment",
-    "DelegateCall",
-    "DeviceType",
-    "Double",
-    "DoubleList",
-    "EValue",
-    "ExecutionPlan",
-    "ExtraTensorInfo",
-    "Frame",
-    "FrameList",
-    "FreeCall",
-    "Instruction",
-    "InstructionArguments",
-    "Int",
-    "IntList",
-    "JumpFalseCall",
-    "KernelCall",
-    "KernelTypes",
-    "MoveCall",
-    "NamedData",
-    "NonConstBufferDevice",
-    "Null",
-    "Operator",
-    "OptionalTensorList",
-    "Program",
-    "ScalarType",
-    "String",
-    "SubsegmentOffsets",
-    "Tensor",
-    "TensorDataLocation",
-    "TensorList",
-    "TensorShapeDynamism",
-]
+from delegraph.aot import CompileSpec as CompileSpec
+from delegraph.program.schema import DeviceType as DeviceType
+from delegraph.program.schema import ScalarType as ScalarType
+from delegraph.program.schema import TensorDataLocation as TensorDataLocation
+from delegraph.program.schema import TensorShapeDynamism as TensorShapeDynamism
 
 
 @dataclass

@@ -1,40 +1,69 @@
-"""What memory planning and emission need to know of a tensor (ExecuTorch `exir/tensor.py`)."""
+"""What memory planning and emission need to know of a tensor: its spec, its layout in a file, numbers for its sizes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, guard_or_false, guard_or_true
+from torch.utils._sympy.value_ranges import bound_sympy
 
 from delegraph.errors import LoweringError
 from delegraph.program import DTYPES
 from delegraph_executorch.exir import schema
 from delegraph_executorch.exir.schema import DeviceType, ExtraTensorInfo, ScalarType, TensorShapeDynamism
-from delegraph_executorch.exir.sym_util import eval_shape
 
-__all__ = [
-    "ALIGNMENT",
-    "AddressSpaceOverflowException",
-    "TensorSpec",
-    "calculate_aligned_num_bytes",
-    "check_spec",
-    "contiguous_stride_from_shape",
-    "determine_tensor_dynanism",
-    "dim_order_from_stride",
-    "enum_to_scalar_map",
-    "get_scalar_type",
-    "layout_enum",
-    "make_allocation_info",
-    "make_tensor_value",
-    "memory_format_enum",
-    "num_bytes_from_shape_and_dtype",
-    "scalar_type_enum",
-    "scalar_type_table",
-    "stride_from_dim_order",
-]
+
+def eval_expr(symint: int | torch.SymInt) -> int | None:
+    """The size in the example that the model was exported with; None for one that depends on data."""
+    if isinstance(symint, int):
+        return symint
+    node: Any = symint.node
+    try:
+        hint = node.hint
+    except GuardOnDataDependentSymNode:
+        return None
+    return None if hint is None else int(hint)
+
+
+def eval_upper_bound(maybe_symint: int | torch.SymInt) -> int:
+    """The largest value that the size can take, or, without an upper bound, that in the example.
+
+    Raises RuntimeError where there is neither.
+    """
+    if isinstance(maybe_symint, int):
+        return maybe_symint
+    node: Any = maybe_symint.node
+    upper = bound_sympy(node.expr, node.shape_env.var_to_range).upper
+    if isinstance(upper, sympy.Integer):
+        return int(upper)
+    if (hint := eval_expr(maybe_symint)) is not None:
+        return hint
+    raise RuntimeError(
+        f"{node.expr} has no upper bound ({upper}) and depends on data; state one in the model:"
+        f" torch._check({node.expr} <= 1024)"
+    )
+
+
+def eval_shape(shape: Iterable[int | torch.SymInt]) -> list[int | None]:
+    """`eval_expr` of every size."""
+    return [eval_expr(size) for size in shape]
+
+
+def eval_shape_upper_bound(shape: Iterable[int | torch.SymInt]) -> list[int]:
+    """`eval_upper_bound` of every size."""
+    return [eval_upper_bound(size) for size in shape]
+
+
+def collect_free_symbols(shape: Iterable[int | torch.SymInt]) -> set[sympy.Symbol]:
+    """The symbols that the sizes are made of."""
+    symbolic: list[Any] = [size for size in shape if isinstance(size, torch.SymInt)]
+    return {symbol for size in symbolic for symbol in size.node.expr.free_symbols}
+
 
 ALIGNMENT = 16
 """Bytes; every planned tensor starts at a multiple unless a memory planning pass asks for another."""
@@ -297,3 +326,20 @@ def make_tensor_value(
         shape_dynamism=spec.shape_dynamism,
         extra_tensor_info=extra,
     )
+
+
+@dataclass
+class TensorLayout:
+    """Element type, sizes, and dims from outer to inner."""
+
+    scalar_type: ScalarType
+    sizes: list[int]
+    dim_order: list[int]
+
+    @classmethod
+    def from_tensor(cls, tensor: torch.Tensor) -> TensorLayout:
+        """The layout of a dense tensor. Raises ValueError for another."""
+        formats = (torch.contiguous_format, torch.channels_last)
+        if not any(tensor.is_contiguous(memory_format=one) for one in formats):
+            raise ValueError("the tensor is neither contiguous nor channels last; call .contiguous() first")
+        return cls(scalar_type_enum(tensor.dtype), list(tensor.shape), list(dim_order_from_stride(tensor.stride())))

@@ -1,28 +1,5 @@
 """ExecuTorch's `executorch.export`: a model and a recipe -> a program, by way of stages."""
 
-from __future__ import annotations
+from delegraph_executorch.finding import row_names
 
-from delegraph_executorch.export.export import ExportSession, export
-from delegraph_executorch.export.recipe import (
-    AOQuantizationConfig,
-    ExportRecipe,
-    LoweringRecipe,
-    QuantizationRecipe,
-    RecipeType,
-)
-from delegraph_executorch.export.recipe_provider import BackendRecipeProvider
-from delegraph_executorch.export.recipe_registry import recipe_registry
-from delegraph_executorch.export.types import StageType
-
-__all__ = [
-    "AOQuantizationConfig",
-    "BackendRecipeProvider",
-    "ExportRecipe",
-    "ExportSession",
-    "LoweringRecipe",
-    "QuantizationRecipe",
-    "RecipeType",
-    "StageType",
-    "export",
-    "recipe_registry",
-]
+__getattr__, __dir__ = row_names(__name__)

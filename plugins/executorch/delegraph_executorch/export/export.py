@@ -13,10 +13,9 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
-from delegraph_executorch.bridge.recipes import own_recipe
 from delegraph_executorch.exir.program._program import EdgeProgramManager, ExecutorchProgramManager
 from delegraph_executorch.exir.schema import Program
-from delegraph_executorch.export.recipe import ExportRecipe
+from delegraph_executorch.export.recipe import ExportRecipe, StageType, own_recipe
 from delegraph_executorch.export.stages import (
     EdgeProgramManagerTransformStage,
     EdgeTransformAndLowerStage,
@@ -29,7 +28,6 @@ from delegraph_executorch.export.stages import (
     ToEdgeStage,
     TorchExportStage,
 )
-from delegraph_executorch.export.types import StageType
 
 __all__ = ["ExportSession", "export"]
 
@@ -226,7 +224,7 @@ class ExportSession:
 
     def save_to_pte(self, output_name: str) -> None:
         """Write the `.pte`. Raises `RuntimeError` before there is one."""
-        from delegraph_executorch.extension.export_util.utils import save_pte_program
+        from delegraph_executorch.extension.export_utils import save_pte_program
 
         assert output_name, "Need a valid output name"
         save_pte_program(self.get_executorch_program_manager(), output_name)
@@ -251,7 +249,7 @@ class ExportSession:
 
     def print_delegation_info(self) -> None:
         """Print what was delegated. Raises `RuntimeError` before a stage that delegates was run."""
-        from delegraph_executorch.devtools.inspector._tables import display_or_print_df
+        from delegraph_executorch.devtools.inspector._values import display_or_print_df
 
         stages = (StageType.TO_EDGE_TRANSFORM_AND_LOWER, StageType.TO_BACKEND)
         artifact = next(

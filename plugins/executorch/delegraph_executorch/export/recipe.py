@@ -1,26 +1,30 @@
-"""ExecuTorch's `executorch.export.recipe`: what an `ExportSession` does, as data, by stage."""
+"""ExecuTorch's `executorch.export`: what an `ExportSession` does, as data, by stage; and who makes it."""
 
 from __future__ import annotations
 
-from abc import ABCMeta, abstractmethod
+from abc import ABC, ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from enum import Enum, EnumMeta
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from delegraph.aot import EdgeCompileConfig, ExecutorchBackendConfig
-from delegraph_executorch.export.types import StageType
+from delegraph_executorch.bridge.imports import executorch
+from delegraph_executorch.bridge.settings import as_own, own_backend_config, own_edge_config
 
-__all__ = [
-    "AOQuantizationConfig",
-    "ExportRecipe",
-    "LoweringRecipe",
-    "Mode",
-    "QuantizationRecipe",
-    "RecipeType",
-    "RecipeTypeMeta",
-]
+
+class StageType(str, Enum):  # noqa: UP042 - its text is "StageType.QUANTIZE", as in ExecuTorch
+    """A stage of an `ExportSession`."""
+
+    SOURCE_TRANSFORM = "source_transform"
+    QUANTIZE = "quantize"
+    TORCH_EXPORT = "torch_export"
+    TO_EDGE_TRANSFORM_AND_LOWER = "to_edge_transform_and_lower"
+    TO_EDGE = "to_edge"
+    EDGE_PROGRAM_MANAGER_TRANSFORM = "edge_program_manager_transform"
+    TO_BACKEND = "to_backend"
+    TO_EXECUTORCH = "to_executorch"
 
 
 class RecipeTypeMeta(EnumMeta, ABCMeta):
@@ -91,7 +95,7 @@ class ExportRecipe:
     @classmethod
     def get_recipe(cls, recipe: RecipeType, **kwargs: Any) -> ExportRecipe:
         """The recipe that the backend's registered provider makes of `kwargs`. Raises `ValueError` if it makes none."""
-        from delegraph_executorch.export.recipe_registry import recipe_registry
+        from delegraph_executorch.export.recipe import recipe_registry
 
         if not (isinstance(recipe, Enum) and hasattr(recipe, "get_backend_name")):  # of either RecipeType
             raise ValueError(
@@ -144,3 +148,118 @@ def _combined_lowering(recipes: Sequence[LoweringRecipe]) -> LoweringRecipe | No
     if not (partitioners or passes or manager_passes):
         return None
     return LoweringRecipe(partitioners, passes, manager_passes, config or EdgeCompileConfig())
+
+
+class BackendRecipeProvider(ABC):
+    """Makes a backend's recipes; `recipe_registry.register_backend_recipe_provider(provider)` offers them."""
+
+    @property
+    @abstractmethod
+    def backend_name(self) -> str:
+        """The name that the backend's `RecipeType` gives as well."""
+
+    @abstractmethod
+    def get_supported_recipes(self) -> Sequence[RecipeType]:
+        """The recipes that it makes."""
+
+    @abstractmethod
+    def create_recipe(self, recipe_type: RecipeType, **kwargs: Any) -> ExportRecipe | None:
+        """The recipe, with the backend's own settings `kwargs`; None if it does not make that one."""
+
+    def supports_recipe(self, recipe_type: RecipeType) -> bool:
+        """Whether it makes that one."""
+        return recipe_type in self.get_supported_recipes()
+
+
+def own_recipe(recipe: Any) -> Any:
+    """`recipe`, or the same as our `ExportRecipe`. Its partitioners and quantizers stay ExecuTorch's."""
+    if isinstance(recipe, ExportRecipe) or not is_dataclass(recipe):
+        return recipe
+    given: Any = recipe
+    return as_own(
+        ExportRecipe,
+        given,
+        quantization_recipe=_own_quantization(given.quantization_recipe),
+        lowering_recipe=_own_lowering(given.lowering_recipe),
+        executorch_backend_config=given.executorch_backend_config
+        and own_backend_config(given.executorch_backend_config),
+        pipeline_stages=given.pipeline_stages and [StageType[stage.name] for stage in given.pipeline_stages],
+        mode=Mode[given.mode.name],
+    )
+
+
+def _own_quantization(given: Any) -> QuantizationRecipe | None:
+    if given is None:
+        return None
+    configs = given.ao_quantization_configs
+    return as_own(
+        QuantizationRecipe,
+        given,
+        ao_quantization_configs=configs and [as_own(AOQuantizationConfig, config) for config in configs],
+    )
+
+
+def _own_lowering(given: Any) -> LoweringRecipe | None:
+    if given is None:
+        return None
+    return as_own(LoweringRecipe, given, edge_compile_config=own_edge_config(given.edge_compile_config))
+
+
+class RecipeRegistry:
+    """The process's providers; every `RecipeRegistry()` is the same one."""
+
+    _instance: ClassVar[RecipeRegistry | None] = None
+    _initialized: ClassVar[bool] = True
+    _providers: dict[str, BackendRecipeProvider]
+
+    def __new__(cls) -> RecipeRegistry:
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+            cls._instance._providers = {}
+        return cls._instance
+
+    def register_backend_recipe_provider(self, provider: BackendRecipeProvider) -> None:
+        """Offer the provider's recipes; of two for one backend the later is asked."""
+        self._providers[provider.backend_name] = provider
+
+    def create_recipe(self, recipe_type: RecipeType, backend: str, **kwargs: Any) -> ExportRecipe | None:
+        """What the backend's provider makes. Raises `ValueError` for a backend without one."""
+        return cast("ExportRecipe | None", own_recipe(self._provider(backend).create_recipe(recipe_type, **kwargs)))
+
+    def get_supported_recipes(self, backend: str) -> Sequence[RecipeType]:
+        """What the backend's provider makes. Raises `ValueError` for a backend without one."""
+        return self._provider(backend).get_supported_recipes()
+
+    def list_backends(self) -> Sequence[str]:
+        """The backends that have a provider."""
+        return list(self._providers)
+
+    def _provider(self, backend: str) -> BackendRecipeProvider:
+        if backend not in self._providers:
+            raise ValueError(
+                f"Backend '{backend}' not available. Available: {self.list_backends()}; import the package that"
+                " registers its recipes"
+            )
+        return self._providers[backend]
+
+
+recipe_registry = RecipeRegistry()
+
+
+def get_ios_recipe(target_config: str = "ios-arm64-coreml-fp16", **kwargs: Any) -> ExportRecipe:
+    """Core ML, in 32 or 16 bits with XNNPACK for the rest, or in 8 bits: "ios-arm64-coreml-fp32", "-fp16", "-int8".
+
+    `kwargs` are the backends' own settings. Raises `ValueError` for another target or where coremltools does not
+    compile, `PluginUnavailable` where the wheel `executorch` is not installed.
+    """
+    return _made("get_ios_recipe", target_config, kwargs)
+
+
+def get_android_recipe(target_config: str = "android-arm64-snapdragon-fp16", **kwargs: Any) -> ExportRecipe:
+    """Qualcomm's AI Engine Direct in 16 bits, with XNNPACK for the rest. Raises as `get_ios_recipe`."""
+    return _made("get_android_recipe", target_config, kwargs)
+
+
+def _made(function: str, target: str, kwargs: dict[str, Any]) -> ExportRecipe:
+    recipe: ExportRecipe = own_recipe(executorch(f"export.target_recipes:{function}")(target, **kwargs))
+    return recipe

@@ -21,31 +21,9 @@ from torch.export import ExportedProgram
 
 from delegraph import aot
 from delegraph.aot import validation_disabled
-from delegraph_executorch.devtools.backend_debug import get_delegation_info
+from delegraph_executorch.devtools.delegation_info import get_delegation_info
 from delegraph_executorch.exir.program._program import to_edge, to_edge_transform_and_lower
-from delegraph_executorch.export._torchao import (
-    ComposableQuantizer,
-    convert_pt2e,
-    is_pt2e_quantizer,
-    prepare_pt2e,
-    quantize_,
-    unwrap_tensor_subclass,
-)
-from delegraph_executorch.export.recipe import LoweringRecipe, QuantizationRecipe
-from delegraph_executorch.export.types import StageType
-
-__all__ = [
-    "EdgeProgramManagerTransformStage",
-    "EdgeTransformAndLowerStage",
-    "ExecutorchStage",
-    "PipelineArtifact",
-    "QuantizeStage",
-    "SourceTransformStage",
-    "Stage",
-    "ToBackendStage",
-    "ToEdgeStage",
-    "TorchExportStage",
-]
+from delegraph_executorch.export.recipe import LoweringRecipe, QuantizationRecipe, StageType
 
 log = logging.getLogger(__name__)
 
@@ -375,3 +353,45 @@ def _with_delegation_info(artifact: PipelineArtifact) -> PipelineArtifact:
     method = "forward" if "forward" in named else min(named)
     artifact.add_context("delegation_info", get_delegation_info(manager.exported_program(method).graph_module))
     return artifact
+
+
+def quantize_(model: Any, config: Any, filter_fn: Any) -> None:
+    """`torchao.quantization.quantize_`: change the model's weights in place."""
+    from torchao.quantization import quantize_
+
+    quantize_(model, config, filter_fn)
+
+
+def unwrap_tensor_subclass(model: Any) -> None:
+    """`torchao.utils.unwrap_tensor_subclass`: make quantized weights plain tensors, which can be exported."""
+    from torchao.utils import unwrap_tensor_subclass
+
+    unwrap_tensor_subclass(model)
+
+
+def prepare_pt2e(model: Any, quantizer: Any) -> Any:
+    """`prepare_pt2e`: put observers into an exported graph."""
+    from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
+
+    return prepare_pt2e(model, quantizer)
+
+
+def convert_pt2e(model: Any) -> Any:
+    """`convert_pt2e`: put what was observed in the place of the observers."""
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
+
+    return convert_pt2e(model)
+
+
+def ComposableQuantizer(quantizers: Any) -> Any:
+    """torchao's quantizer that asks several, in order."""
+    from torchao.quantization.pt2e.quantizer import ComposableQuantizer
+
+    return ComposableQuantizer(quantizers)
+
+
+def is_pt2e_quantizer(quantizer: Any) -> bool:
+    """Whether it is one of torchao's; else it is one of `torch.ao`, which came before."""
+    from torchao.quantization.pt2e.quantizer import Quantizer
+
+    return isinstance(quantizer, Quantizer)

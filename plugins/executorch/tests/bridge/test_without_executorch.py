@@ -14,7 +14,7 @@ from delegraph.errors import PluginLoadError
 from delegraph.plugins import default_registry
 from delegraph.program import ScalarType, deserialize_program, to_text
 from delegraph.program.schema import CompileSpec
-from delegraph_executorch.bridge.backends import BACKENDS
+from delegraph_executorch.bridge.imports import BACKENDS
 from delegraph_executorch.bridge.wrapper import Integer, TensorParameter, wrapped
 
 without = pytest.mark.skipif(find_spec("executorch") is not None, reason="ExecuTorch is installed here")

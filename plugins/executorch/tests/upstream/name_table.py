@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from plugins.executorch.tests.upstream.names import Name, read_names
+from plugins.executorch.tests.upstream.results import WHEEL
 from plugins.executorch.tests.upstream.suite import REPOSITORY
 
 __all__ = ["DIFFERENCES", "PAGE", "section_of", "with_section"]
@@ -37,7 +38,11 @@ AREAS: Final = {
 
 def section_of(names: dict[Name, int]) -> str:
     """For each area: the names that are the same by module, then a table of those that are not."""
-    said = {**_read(DIFFERENCES), **{name: f"not here: {reason}" for name, reason in _read(MISSING).items()}}
+    missing = {
+        name: f"the wheel's: {reason.removeprefix(f'{WHEEL}: ')}" if reason.startswith(WHEEL) else f"not here: {reason}"
+        for name, reason in _read(MISSING).items()
+    }
+    said = {**_read(DIFFERENCES), **missing}
     areas: dict[str, list[Name]] = {area: [] for area in AREAS}
     for name in names:
         areas[_area(name[0])].append(name)
@@ -62,7 +67,7 @@ def _area_section(area: str, found: list[Name], uses: dict[Name, int], said: dic
     same: dict[str, list[str]] = {}
     rows = []
     for module, name in found:
-        remark = said.get(f"{module}:{name}")
+        remark = said.get(f"{module}:{name}", said.get(module))
         if remark is None:
             same.setdefault(module.removeprefix("executorch."), []).append(f"`{name}`")
         else:

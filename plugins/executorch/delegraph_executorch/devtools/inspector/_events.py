@@ -16,20 +16,22 @@ from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 
-from delegraph_executorch.devtools.debug_format.base_schema import OperatorNode
-from delegraph_executorch.devtools.etdump import schema_flatcc as flatcc
-from delegraph_executorch.devtools.etdump.schema_flatcc import DebugEvent, ETDumpFlatCC, ProfileEvent
+from delegraph.program import etdump as flatcc
+from delegraph.program.etdump import DebugEvent, ProfileEvent
+from delegraph.program.etdump import ETDump as ETDumpFlatCC
 from delegraph_executorch.devtools.inspector._methods import DELEGATE_CALL, KERNEL_CALL, RUN_EVENTS, recorded_method
-from delegraph_executorch.devtools.inspector._tables import pandas
-from delegraph_executorch.devtools.inspector._time import TimeScale, calculate_time_scale_factor
 from delegraph_executorch.devtools.inspector._values import (
     ProgramOutput,
+    TimeScale,
+    calculate_time_scale_factor,
     find_populated_event,
     inflate_runtime_output,
     is_debug_output,
     is_inference_output_equal,
+    pandas,
     verify_debug_data_equivalence,
 )
+from delegraph_executorch.devtools.operator_graph import OperatorNode
 
 __all__ = [
     "RESERVED_FRAMEWORK_EVENT_NAMES",

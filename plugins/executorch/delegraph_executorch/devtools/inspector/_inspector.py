@@ -7,16 +7,15 @@ import logging
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
 from torch.fx import GraphModule
 
+from delegraph.aot import ETRecord, parse_etrecord
 from delegraph.devtools import load_model
-from delegraph_executorch.devtools.debug_format.et_schema import OperatorGraph, OperatorNode
-from delegraph_executorch.devtools.etdump import schema_flatcc as flatcc
-from delegraph_executorch.devtools.etrecord import ETRecord, parse_etrecord
-from delegraph_executorch.devtools.inspector._debug_handles import as_key, is_captured
+from delegraph.program import etdump as flatcc
 from delegraph_executorch.devtools.inspector._events import (
     DebugEventSignature,
     DelegateMetadata,
@@ -31,47 +30,50 @@ from delegraph_executorch.devtools.inspector._events import (
     RunSignature,
     TimeScaleConverter,
 )
-from delegraph_executorch.devtools.inspector._inspector_utils import (
-    EDGE_DIALECT_GRAPH_KEY,
-    EXCLUDED_COLUMNS_WHEN_PRINTING,
-    EXCLUDED_EVENTS_FOR_INTERMEDIATE_OUTPUT,
-    EXCLUDED_EVENTS_WHEN_PRINTING,
-    FORWARD,
+from delegraph_executorch.devtools.inspector._matching import (
     DebugHandle,
-    ProgramOutput,
-    TimeScale,
-    calculate_time_scale_factor,
+    IntermediateOutputCapturer,
+    as_key,
     create_debug_handle_to_op_node_mapping,
-    display_or_print_df,
-    gen_etdump_object,
-    gen_graphs_from_etrecord,
     get_aot_debug_handle_to_op_name_mapping,
-    is_inference_output_equal,
+    is_captured,
     map_runtime_aot_intermediate_outputs,
     merge_runtime_overlapping_debug_handles,
     propagate_back_debug_handle,
 )
-from delegraph_executorch.devtools.inspector._intermediate_output_capturer import IntermediateOutputCapturer
 from delegraph_executorch.devtools.inspector._methods import (
+    EDGE,
+    EDGE_DIALECT_GRAPH_KEY,
+    EXCLUDED_COLUMNS_WHEN_PRINTING,
+    EXCLUDED_EVENTS_FOR_INTERMEDIATE_OUTPUT,
+    EXCLUDED_EVENTS_WHEN_PRINTING,
+    EXPORTED,
+    FORWARD,
     MethodRecord,
     fitting_method,
-    method_names,
-    split_graph_name,
-)
-from delegraph_executorch.devtools.inspector._reference_graph import (
-    EDGE,
-    EXPORTED,
     further_program,
+    gen_etdump_object,
+    gen_graphs_from_etrecord,
+    method_names,
     method_to_compare,
     programs_of,
+    split_graph_name,
 )
-from delegraph_executorch.devtools.inspector._tables import pandas
-from delegraph_executorch.devtools.inspector.numerical_comparator import (
+from delegraph_executorch.devtools.inspector._values import (
+    ProgramOutput,
+    TimeScale,
+    calculate_time_scale_factor,
+    display_or_print_df,
+    is_inference_output_equal,
+    pandas,
+)
+from delegraph_executorch.devtools.inspector.comparators import (
     L1Comparator,
     MSEComparator,
     NumericalComparatorBase,
     SNRComparator,
 )
+from delegraph_executorch.devtools.operator_graph import OperatorGraph, OperatorNode
 
 __all__ = [
     "DebugEventSignature",
@@ -269,15 +271,12 @@ class Inspector:
             return None
         return self._etrecord.edge_dialect_program if graph is None else (self._etrecord.graph_map or {}).get(graph)
 
-    def get_vgf_neural_statistics(self) -> list[dict[str, Any]]:
-        """The statistics that Arm's VGF backend reported."""
-        from delegraph_executorch.devtools.inspector.vgf_neural_statistics import (
-            parse_vgf_neural_statistics_delegate_metadata,
-        )
-
+    def get_vgf_neural_statistics(self) -> Any:
+        """The statistics that Arm's VGF backend reported. Raises `NeedsWheel`: ExecuTorch's own reader reads them."""
+        own = import_module("delegraph_executorch.devtools.inspector.vgf_neural_statistics")
         events = (event for block in self.event_blocks for event in block.events)
         said = [metadata for event in events for metadata in event.raw_delegate_debug_metadatas]
-        return parse_vgf_neural_statistics_delegate_metadata(said)
+        return own.parse_vgf_neural_statistics_delegate_metadata(said)
 
     # ---- the gap between graph and runtime ----
 

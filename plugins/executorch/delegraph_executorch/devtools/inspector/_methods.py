@@ -1,35 +1,35 @@
-"""Which method the runs of an ETDump were of; and what an ETRecord knows of each method.
+"""Which method the runs of an ETDump were of, what an ETRecord knows of each, and which of its graphs is compared with.
 
     run "Execute"   Method::execute, metadata "other"               `other`: this runtime says it
     run "Execute"   native_call_cos.out, native_call_exp.out        `other`: of all methods its calls fit best
 
 ExecuTorch's runtime does not say it, and its Inspector takes all runs for `forward`'s.
+
+    None                                      exported_program if its nodes can be told, else the edge program
+    exported_program                          what torch.export gave: the ETRecord has it of `forward` alone
+    edge_dialect_exported_program[/method]    before delegation
+    name[/method]                             a further program, such as edge_after_transform
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from torch.export import ExportedProgram
 
 from delegraph.aot import ETRecord
 from delegraph.devtools import MethodModel
 from delegraph.program import SourceNode
-from delegraph_executorch.devtools.debug_format.base_schema import OperatorNode
-from delegraph_executorch.devtools.etdump import schema_flatcc as flatcc
-from delegraph_executorch.devtools.inspector._debug_handles import as_key
-
-__all__ = [
-    "DELEGATE_CALL",
-    "FORWARD",
-    "KERNEL_CALL",
-    "RUN_EVENTS",
-    "MethodRecord",
-    "fitting_method",
-    "method_names",
-    "recorded_method",
-    "split_graph_name",
-]
+from delegraph.program import etdump as flatcc
+from delegraph.program.etdump import ETDump as ETDumpFlatCC
+from delegraph_executorch.devtools.files import deserialize_from_etdump_flatcc
+from delegraph_executorch.devtools.inspector._matching import (
+    as_key,
+)
+from delegraph_executorch.devtools.operator_graph import FXOperatorGraph, OperatorGraph, OperatorNode
 
 FORWARD = "forward"
 RUN_EVENTS = frozenset({"Program::load_method", "Method::execute"})
@@ -144,3 +144,76 @@ def fitting_method(calls: Sequence[tuple[str, str]], methods: Mapping[str, Metho
         f"the ETDump does not say which method the run {block!r} was of, and it {what}; say it:"
         " Inspector(…, method_name=…), or load the program with Delegraph's runtime, which records it"
     )
+
+
+EXPORTED, EDGE = "exported_program", "edge_dialect_exported_program"
+
+
+def method_to_compare(record: ETRecord, name: str | None, ran: Sequence[str]) -> str:
+    """The method that the graph's name says, or the only one that `ran`. Raises `ValueError`."""
+    known = method_names(record)
+    method = split_graph_name(name or "", known)[1]
+    if method is None and len(ran) > 1:
+        raise ValueError(
+            f"the ETDump has runs of {', '.join(ran)}; say which to compare:"
+            f" calculate_numeric_gap(…, reference_graph='{EDGE}/{ran[0]}')"
+        )
+    if method is not None and ran and method not in ran:
+        raise ValueError(f"the ETDump has no run of {method}, only of {', '.join(ran)}")
+    return method or next(iter(ran), known[0] if len(known) == 1 else FORWARD)
+
+
+def programs_of(record: ETRecord, method: str) -> tuple[ExportedProgram, ExportedProgram | None]:
+    """The edge program of `method` and, if the record has it, the exported one. Raises `ValueError`."""
+    edge, known = record.edge_dialect_program, method_names(record)
+    if edge is None:
+        raise ValueError("the ETRecord has no edge program to compare with; lower with generate_etrecord=True")
+    programs = edge if isinstance(edge, dict) else {known[0] if len(known) == 1 else FORWARD: edge}
+    if method not in programs:
+        raise ValueError(f"the ETRecord has no edge program of {method}, only of {', '.join(programs)}")
+    return programs[method], record.exported_program if method == FORWARD or len(programs) == 1 else None
+
+
+def further_program(record: ETRecord, name: str) -> ExportedProgram:
+    """The program `name/method` of the graph map. Raises `ValueError`."""
+    graphs = record.graph_map or {}
+    if name not in graphs:
+        raise ValueError(
+            f"Reference graph '{name}' not found. Available options: '{EXPORTED}', '{EDGE}', or one of the graphs in"
+            f" graph_map: {[*graphs]}"
+        )
+    return graphs[name]
+
+
+EDGE_DIALECT_GRAPH_KEY = "edge_dialect_graph_module"
+EXCLUDED_COLUMNS_WHEN_PRINTING = ["raw", "delegate_debug_identifier", "stack_traces", "module_hierarchy", "debug_data"]
+EXCLUDED_EVENTS_WHEN_PRINTING = {"OPERATOR_CALL"}
+EXCLUDED_EVENTS_FOR_INTERMEDIATE_OUTPUT = {"OPERATOR_CALL"}
+
+
+def gen_etdump_object(etdump_path: str | None = None, etdump_data: bytes | None = None) -> ETDumpFlatCC:
+    """The records of an ETDump, by path or bytes. Raises `ValueError` without either, and `InvalidArgument`."""
+    if etdump_data is None and etdump_path is None:
+        raise ValueError(
+            "Unable to get ETDump data. One and only one of etdump_path and etdump_data must be specified."
+        )
+    return deserialize_from_etdump_flatcc(Path(str(etdump_path)).read_bytes() if etdump_data is None else etdump_data)
+
+
+def gen_graphs_from_etrecord(etrecord: ETRecord, enable_module_hierarchy: bool = False) -> Mapping[str, OperatorGraph]:
+    """The operator graphs of an ETRecord's programs by name.
+
+    That of the edge program is `EDGE_DIALECT_GRAPH_KEY`; of several each is `EDGE_DIALECT_GRAPH_KEY/method`, and
+    `forward`'s (without it, the first) is the former as well.
+    """
+    programs = dict(etrecord.graph_map or {})
+    edge = etrecord.edge_dialect_program
+    if isinstance(edge, dict):
+        programs.update({f"{EDGE_DIALECT_GRAPH_KEY}/{method}": program for method, program in edge.items()})
+        edge = edge.get(FORWARD) or next(iter(edge.values()))
+    if isinstance(edge, ExportedProgram):
+        programs[EDGE_DIALECT_GRAPH_KEY] = edge
+    return {
+        name: FXOperatorGraph.gen_operator_graph(program.graph_module, enable_module_hierarchy=enable_module_hierarchy)
+        for name, program in programs.items()
+    }

@@ -1,32 +1,66 @@
-"""A value in an ETDump, with its debug buffer -> a tensor or a number; and whether two such values are the same."""
+"""What an ETDump holds, as tensors and numbers, in units of time; how far apart values are; tables of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+import sys
+from collections.abc import Callable, Sequence
+from enum import Enum
+from importlib import import_module
+from typing import IO, Any, Final, TypeAlias
 
 import torch
 
-from delegraph_executorch.devtools.etdump.schema_flatcc import (
-    DebugEvent,
-    Event,
-    ProfileEvent,
-    ScalarType,
-    Tensor,
-    Value,
-)
+from delegraph.program.etdump import DebugEvent, Event, ProfileEvent, Tensor, Value
+from delegraph.program.schema import ScalarType
 from delegraph_executorch.exir.tensor import enum_to_scalar_map
 
-__all__ = [
-    "InferenceOutput",
-    "ProgramOutput",
-    "find_populated_event",
-    "inflate_runtime_output",
-    "is_debug_output",
-    "is_inference_output_equal",
-    "verify_debug_data_equivalence",
-]
+
+class TimeScale(Enum):
+    """The unit of a clock."""
+
+    NS = "ns"
+    US = "us"
+    MS = "ms"
+    S = "s"
+    CYCLES = "cycles"
+
+
+TIME_SCALE_DICT: Final = {
+    TimeScale.NS: 1_000_000_000,
+    TimeScale.US: 1_000_000,
+    TimeScale.MS: 1000,
+    TimeScale.S: 1,
+    TimeScale.CYCLES: 1,
+}
+"""How many of them are a second; cycles are only compared with cycles."""
+
+
+def calculate_time_scale_factor(source_time_scale: TimeScale, target_time_scale: TimeScale) -> float:
+    """How many of `source_time_scale` are one of `target_time_scale`."""
+    return TIME_SCALE_DICT[source_time_scale] / TIME_SCALE_DICT[target_time_scale]
+
+
+def pandas() -> Any:
+    """The module. Raises `ImportError` that says what to install."""
+    return _of_the_extra("pandas")
+
+
+def display_or_print_df(df: Any, file: IO[str] | None = None) -> None:
+    """Show a table: in a notebook as one there, else as text on `file` (None: standard output)."""
+    notebook = sys.modules.get("IPython")
+    if notebook is not None and notebook.get_ipython() is not None and file is None:
+        notebook.display.display(df)
+        return
+    print(_of_the_extra("tabulate").tabulate(df, headers="keys", tablefmt="fancy_grid"), file=file)
+
+
+def _of_the_extra(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(f'tables need {name}: pip install "delegraph-executorch[devtools]"') from error
+
 
 InferenceOutput: TypeAlias = Any
 """A tensor, a list of tensors, a number or None."""
@@ -113,3 +147,89 @@ def find_populated_event(event: Event) -> ProfileEvent | DebugEvent:
     if found is None:
         raise ValueError("Unable to find populated event: it has neither times nor a value")
     return found
+
+
+Metric = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+DIGITS: Final = 2
+
+
+def squared_error(reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The mean of the squared differences."""
+    return (reference - value).square().mean()
+
+
+def signal_to_noise(reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Ten times the logarithm of the signal's power over the difference's, in dB: inf where nothing differs."""
+    return 10 * torch.log10(reference.square().mean() / squared_error(reference, value))
+
+
+def calculate_mse(ref_values: Sequence[Any], values: Sequence[Any]) -> list[float | None]:
+    """The mean squared error of each output; None for what is no tensor."""
+    return _each(squared_error, ref_values, values)
+
+
+def calculate_snr(ref_values: Sequence[Any], values: Sequence[Any]) -> list[float | None]:
+    """The signal-to-noise ratio of each output, in dB; None for what is no tensor."""
+    return _each(signal_to_noise, ref_values, values)
+
+
+def calculate_cosine_similarity(ref_values: Sequence[Any], values: Sequence[Any]) -> list[float | None]:
+    """The cosine of the angle between each two outputs; None for what is no tensor. Raises `ValueError` for shapes."""
+    return _each(_cosine, ref_values, values)
+
+
+def _cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if a.shape != b.shape:
+        raise ValueError("Input tensors must have the same shape")
+    cosine: torch.Tensor = (a * b).sum() / (a.norm() * b.norm())
+    return cosine
+
+
+def _each(metric: Metric, references: Sequence[Any], values: Sequence[Any]) -> list[float | None]:
+    return [
+        round(metric(one.to(torch.float32), other.to(torch.float32)).item(), DIGITS)
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+        else None
+        for one, other in zip(references, values, strict=False)
+    ]
+
+
+_METRICS: Final = {"snr": calculate_snr, "mse": calculate_mse, "cosine_similarity": calculate_cosine_similarity}
+
+
+def compare_results(
+    reference_output: Sequence[Any], run_output: Sequence[Any], metrics: Sequence[str] | None = None, plot: bool = False
+) -> dict[str, list[float | None]]:
+    """Each metric (None: all) of each output; printed, or with `plot` drawn by matplotlib.
+
+    Raises `ValueError` for a metric that there is not.
+    """
+    if unknown := set(metrics or ()) - set(_METRICS):
+        raise ValueError(f"no metric {', '.join(sorted(unknown))}; there are {', '.join(_METRICS)}")
+    results = {
+        name: metric(reference_output, run_output)
+        for name, metric in _METRICS.items()
+        if metrics is None or name in metrics
+    }
+    for name, values in results.items():
+        if plot:
+            plot_metric(values, name)
+        else:
+            rows = "".join(
+                f"{index:<5}{'none' if value is None else f'{value:.5f}':>8}\n" for index, value in enumerate(values)
+            )
+            print(f"{name}\n{'-' * 20}\n{rows}\n")
+    return results
+
+
+def plot_metric(result: Sequence[float | None], metric_name: str) -> None:
+    """Draw a bar for each output, into `<metric>_output_plot.png` as well. Raises `ImportError` without matplotlib."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 6))
+    bars = axes.bar(range(len(result)), [value or 0.0 for value in result], width=0.5)
+    axes.bar_label(bars)
+    axes.set(xlabel="Output value index", ylabel=metric_name, title=f"Metric {metric_name}")
+    axes.grid(axis="y")
+    figure.savefig(f"{metric_name}_output_plot.png")
+    plt.show()

@@ -16,12 +16,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from delegraph.errors import InvalidProgram
-from delegraph_executorch.exir._serialize._cord import Cord
-from delegraph_executorch.exir._serialize._dataclass import _DataclassEncoder
-from delegraph_executorch.exir._serialize._flatbuffer_program import _flatbuffer_to_program, _program_to_flatbuffer
-from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore, NamedDataStoreOutput
-from delegraph_executorch.exir._serialize.data_serializer import DataEntry
-from delegraph_executorch.exir._serialize.padding import aligned_size, pad_to, padding_required
+from delegraph_executorch.exir._serialize.data import (
+    Cord,
+    DataEntry,
+    NamedDataStore,
+    NamedDataStoreOutput,
+    aligned_size,
+    pad_to,
+    padding_required,
+)
+from delegraph_executorch.exir._serialize.records import (
+    _DataclassEncoder,
+    _flatbuffer_to_program,
+    _program_to_flatbuffer,
+)
 from delegraph_executorch.exir.schema import (
     BackendDelegateDataReference,
     BackendDelegateInlineData,

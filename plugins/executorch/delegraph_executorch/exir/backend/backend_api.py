@@ -1,9 +1,17 @@
-"""ExecuTorch's `executorch.exir.backend.backend_api`."""
+"""What a backend is, and `to_backend` (ExecuTorch `exir/backend`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
+
+from torch._higher_order_ops.executorch_call_delegate import (
+    LOWERED_BACKEND_MODULE_TYPE,
+    executorch_call_delegate,
+    get_lowered_module_name,
+)
+from torch.export import ExportedProgram
 
 import delegraph.aot
 from delegraph.aot import (
@@ -11,34 +19,43 @@ from delegraph.aot import (
     CompileSpec,
     LoweredBackendModule,
     MethodProgramsPartitionerSpec,
+    NamedDataStoreOutput,
     Partitioner,
     PartitionResult,
     PreprocessResult,
     validation_disabled,
 )
-from delegraph_executorch.exir.delegate import (
-    LOWERED_BACKEND_MODULE_TYPE,
-    executorch_call_delegate,
-    get_lowered_module_name,
-)
-from delegraph_executorch.exir.emit._emit_program import output_of
+from delegraph_executorch.exir.emission import output_of
 from delegraph_executorch.exir.error import executorchs_errors
 from delegraph_executorch.exir.schema import Program
 
 __all__ = [
     "BackendDetails",
     "CompileSpec",
+    "ExportedProgram",
     "LoweredBackendModule",
+    "Method",
     "MethodProgramsPartitionerSpec",
+    "NamedDataStoreOutput",
     "PartitionResult",
     "Partitioner",
     "PreprocessResult",
     "disable_validation",
+    "enforcedmethod",
     "executorch_call_delegate",
     "get_lowered_module_name",
     "to_backend",
     "validation_disabled",
 ]
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def enforcedmethod(func: Method) -> Method:
+    """Marks a method that every class derived from this one has to write."""
+    func.__enforcedmethod__ = True  # type: ignore[attr-defined]
+    return func
 
 
 @executorchs_errors()

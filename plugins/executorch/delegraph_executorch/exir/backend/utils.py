@@ -4,50 +4,29 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.ao.quantization.fx._decomposed  # registers `quantized_decomposed`, which callers look up
-from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import has_free_symbols
 from torch.fx.passes.operator_support import OperatorSupportBase
-from torch.fx.passes.utils.source_matcher_utils import SourcePartition
 
-from delegraph.aot import (
-    CompileSpec,
-    DelegateMappingBuilder,
-    LoweredBackendModule,
-    is_delegate_call,
-    tag_constant_data,
-    tag_mutated_buffer,
-)
-from delegraph_executorch.exir.backend.canonical_partitioners.duplicate_constant_node_pass import (
-    duplicate_constant_node,
-)
-from delegraph_executorch.exir.lowered_backend_module import create_submodule_from_nodes
+from delegraph.aot import CompileSpec, LoweredBackendModule, is_delegate_call
+from delegraph.aot import DelegateMappingBuilder as DelegateMappingBuilder
+from delegraph.aot import tag_constant_data as tag_constant_data
+from delegraph.aot import tag_mutated_buffer as tag_mutated_buffer
+from delegraph_executorch.exir.backend.partitioners import duplicate_constant_node as duplicate_constant_node
+from delegraph_executorch.finding import wheel_names
 
-__all__ = [
-    "DelegateMappingBuilder",
-    "ReportRejected",
-    "WhyNoPartition",
-    "WhyNoPartitionReporter",
+__getattr__ = wheel_names(
+    __name__,
     "create_submodule_from_nodes",
-    "duplicate_constant_node",
-    "format_delegated_graph",
-    "get_delegated_payload",
-    "get_delegates",
-    "get_non_lowered_nodes",
-    "is_identical_graph",
     "is_same_node",
-    "is_shape_dynamic",
-    "print_delegated_graph",
     "remove_first_quant_and_last_dequant",
     "replace_quantized_partition_with_op",
-    "tag_constant_data",
-    "tag_mutated_buffer",
-]
+)
 
 # ---- comparing graphs ------------------------------------------------------------------------------
 
@@ -61,25 +40,6 @@ def is_identical_graph(graph_left: GraphModule, graph_right: GraphModule) -> boo
         return node.op, node.target, [position[read] for read in node.all_input_nodes]
 
     return [shape(node) for node in left] == [shape(node) for node in right]
-
-
-def is_same_node(node_left: Node | Iterable[Node], node_right: Node | Iterable[Node]) -> bool:
-    """Whether two nodes, or two rows of nodes, are equal, and what they read is, as far back as that goes."""
-    pairs = [(node_left, node_right)]
-    known = set()
-    while pairs:
-        left, right = pairs.pop()
-        rows = [[side] if isinstance(side, Node) else list(side) for side in (left, right)]
-        if len(rows[0]) != len(rows[1]):
-            return False
-        for one, other in zip(*rows, strict=True):
-            if (one, other) in known:
-                continue
-            known.add((one, other))
-            if (one.op, one.target) != (other.op, other.target):
-                return False
-            pairs.append((one.all_input_nodes, other.all_input_nodes))
-    return True
 
 
 # ---- delegates in a graph --------------------------------------------------------------------------
@@ -139,63 +99,6 @@ def print_delegated_graph(graph_module: GraphModule) -> None:
 def is_shape_dynamic(node: Node) -> bool:
     """Whether a size of `node`'s value is not known before it runs."""
     return bool(has_free_symbols(node.meta["val"].shape))
-
-
-# ---- quantized graphs ------------------------------------------------------------------------------
-
-_QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
-_DEQUANTIZE = "quantized_decomposed.dequantize_per_tensor.default"
-
-
-def _calls(node: Node, operator_name: str) -> bool:
-    return node.op == "call_function" and operator_name in (str(node.target), getattr(node.target, "__name__", ""))
-
-
-def remove_first_quant_and_last_dequant(graph_module: GraphModule) -> None:
-    """Let the graph take quantized inputs and give quantized outputs:
-
-    before                                       after
-    q = quantize(x);  d = dequantize(q);  …      d = dequantize(x);  …
-    y = dequantize(r);  return y                 return r
-    """
-    for node in graph_module.graph.nodes:
-        source = node.args[0] if node.args else None
-        if not isinstance(source, Node):
-            continue
-        if _calls(node, _QUANTIZE) and source.op == "placeholder":
-            node.replace_all_uses_with(source)
-        elif _calls(node, _DEQUANTIZE) and next(iter(node.users)).op == "output":
-            node.replace_all_uses_with(source, delete_user_cb=lambda user: user.op == "output")
-    graph_module.graph.eliminate_dead_code()
-    graph_module.recompile()
-
-
-def replace_quantized_partition_with_op(
-    graph_module: GraphModule, partition: SourcePartition, replacement_op: OpOverload
-) -> tuple[Node, list[Node], list[Node]]:
-    """Put one call of `replacement_op` where `partition` stands with the dequantize calls that it reads and the
-    quantize calls that read it; that call, and these. Raises `ValueError` where one of the two is missing.
-    """
-    inside = set(partition.nodes)
-    reads = dict.fromkeys(read for node in partition.nodes for read in node.all_input_nodes if read not in inside)
-    readers = dict.fromkeys(user for node in partition.nodes for user in node.users if user not in inside)
-    dequantize = [node for node in reads if _calls(node, _DEQUANTIZE)]
-    quantize = [node for node in readers if _calls(node, _QUANTIZE)]
-    if not dequantize or not quantize:
-        raise ValueError(
-            f"{partition.source} is not quantized: it has no dequantize before it or no quantize behind it"
-        )
-    own = [node for node in partition.nodes if node not in set(partition.params)]
-    _, call = create_submodule_from_nodes(
-        graph_module, [*dequantize, *own, *quantize], "to_be_replaced", skip_legalize_graph=True
-    )
-    with graph_module.graph.inserting_before(call):
-        replaced = graph_module.graph.call_function(replacement_op, call.args, call.kwargs)
-    replaced.meta = call.meta
-    call.replace_all_uses_with(replaced)
-    graph_module.graph.erase_node(call)
-    graph_module.recompile()
-    return replaced, dequantize, quantize
 
 
 # ---- why a node was left ---------------------------------------------------------------------------

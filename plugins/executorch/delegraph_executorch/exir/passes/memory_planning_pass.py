@@ -15,13 +15,13 @@ from typing import Any
 from torch.export import ExportGraphSignature
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
+from typing_extensions import deprecated
 
 from delegraph import aot
 from delegraph.aot import MethodMemory, MethodPlan
 from delegraph.interfaces import Lifetime, MemoryPlanner, Plan
 from delegraph.program import schema
 from delegraph_executorch.exir._execution import Execution, execution_of
-from delegraph_executorch.exir._warnings import deprecated
 from delegraph_executorch.exir.memory_planning import (
     MemoryPlanningAlgorithmSuite,
     Verifier,
@@ -76,7 +76,7 @@ class MemoryPlanningPass(aot.MemoryPlanningPass, PassBase):
 
     def _set_alloc_node_spec(self, graph_module: GraphModule) -> None:
         """Give every `alloc` node the spec of the result that is written into it."""
-        from delegraph_executorch.exir.operator.convert import get_out_args_from_opoverload
+        from delegraph_executorch.exir.dialect_ops import get_out_args_from_opoverload
 
         for module in (one for one in graph_module.modules() if isinstance(one, GraphModule)):
             for node in module.graph.nodes:

@@ -17,7 +17,7 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from delegraph.aot import ResolvedSignature, exir_ops
-from delegraph_executorch.exir.operator.convert import output_to_aliased_input_map, unwrap_op_overload
+from delegraph_executorch.exir.dialect_ops import output_to_aliased_input_map, unwrap_op_overload
 from delegraph_executorch.exir.program._transform import name_outputs
 
 __all__ = ["DEFAULT_INPLACEABLE_OPS", "reinplace_pass"]

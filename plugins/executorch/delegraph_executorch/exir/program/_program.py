@@ -19,10 +19,9 @@ from delegraph.errors import LoweringError
 from delegraph.program import sealed, serialize_flat_tensor
 from delegraph_executorch.bridge.settings import own_backend_config, own_edge_config
 from delegraph_executorch.exir._execution import execution_of, source_of
-from delegraph_executorch.exir._serialize._cord import Cord
-from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
-from delegraph_executorch.exir.capture._config import ExecutorchBackendConfig
-from delegraph_executorch.exir.emit._emit_program import EmitterOutput, output_of
+from delegraph_executorch.exir._serialize.data import Cord, NamedDataStore
+from delegraph_executorch.exir.capturing import ExecutorchBackendConfig
+from delegraph_executorch.exir.emission import EmitterOutput, output_of
 from delegraph_executorch.exir.error import executorchs_errors
 from delegraph_executorch.exir.lowered_backend_module import get_lowered_backend_modules
 from delegraph_executorch.exir.print_program import pretty_print, print_program
@@ -101,7 +100,11 @@ class EdgeProgramManager(aot.EdgeProgramManager):
 
     @property
     def _config_methods(self) -> dict[str, Any]:
-        return dict(self._lowering.config.constant_methods)
+        return _ConstantMethods(self)
+
+    @_config_methods.setter
+    def _config_methods(self, methods: Mapping[str, Any]) -> None:
+        self.add_constant_methods(methods)
 
     @executorchs_errors()
     def transform(self, passes: Any, compile_config: EdgeCompileConfig | None = None) -> Self:
@@ -128,7 +131,7 @@ class EdgeProgramManager(aot.EdgeProgramManager):
         changes: list[Any] = []
         if config.do_quant_fusion_and_const_prop:
             self._check_no_gradients()
-            from delegraph_executorch.exir.passes.quant_fusion_pass import quant_fusion_and_const_prop_pass
+            from delegraph_executorch.exir.passes.quantization import quant_fusion_and_const_prop_pass
 
             changes.append(quant_fusion_and_const_prop_pass)
         if config.run_reinplace_pass or config.reinplace_extra_ops:
@@ -174,6 +177,18 @@ class _ManagersPrograms(MutableMapping[str, ExportedProgram]):
 
     def __len__(self) -> int:
         return len(self._manager._lowering.programs)
+
+
+class _ConstantMethods(dict[str, Any]):
+    """The constant methods of a manager, which gets those that are put there."""
+
+    def __init__(self, manager: EdgeProgramManager) -> None:
+        super().__init__(manager._lowering.config.constant_methods)
+        self._manager = manager
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        self._manager.add_constant_methods({name: value})
 
 
 class _FinishedProgram:

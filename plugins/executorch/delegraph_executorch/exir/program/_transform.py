@@ -1,4 +1,4 @@
-"""Passes on an exported program, and the small edits around them (ExecuTorch `exir/program/_program.py`)."""
+"""Passes on an exported program, and the small edits around them (ExecuTorch `exir/program`)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram, ExportGraphSignature
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import GraphModule
 
 from delegraph.errors import LoweringError
-
-__all__ = ["lift_constant_tensor_pass", "name_outputs", "transform_exported_program"]
 
 
 def _transform(self: ExportedProgram, *passes: Any, override_verifiers: list[Any] | None = None) -> ExportedProgram:
@@ -122,3 +121,32 @@ def lift_constant_tensor_pass(ep: ExportedProgram) -> ExportedProgram:
     ep.graph_signature.input_specs = [*specs[:at], *lifted, *specs[at:]]
     module.recompile()
     return ep
+
+
+def get_fake_program(real_exported_program: ExportedProgram) -> ExportedProgram:
+    """A copy of a program whose parameters and buffers are fake tensors; lifted constants are shared.
+
+    Raises AssertionError where its placeholders have no fake tensors.
+    """
+    mode = detect_fake_mode([node.meta.get("val") for node in real_exported_program.graph.find_nodes(op="placeholder")])
+    if mode is None:
+        raise AssertionError("the program's placeholders have no fake tensors: export it with torch.export.export")
+    state: dict[str, torch.Tensor] = {
+        name: mode.from_tensor(tensor, static_shapes=True) for name, tensor in real_exported_program.state_dict.items()
+    }
+    module = copy.deepcopy(real_exported_program.graph_module)
+    return ExportedProgram(
+        root=module,
+        graph=module.graph,
+        graph_signature=copy.deepcopy(real_exported_program.graph_signature),
+        state_dict=state,
+        range_constraints=copy.deepcopy(real_exported_program.range_constraints),
+        module_call_graph=copy.deepcopy(real_exported_program.module_call_graph),
+        constants=real_exported_program.constants,
+        verifiers=[real_exported_program.verifier],
+    )
+
+
+def update_to_real_program(fake_exported_program: ExportedProgram, real_exported_program: ExportedProgram) -> None:
+    """Give a fake program, in place, the real one's parameters and buffers."""
+    fake_exported_program._state_dict.update(real_exported_program.state_dict)

@@ -1,4 +1,4 @@
-"""ExecuTorch's `executorch.exir.verification.verifier`: programs -> nothing, or torch's `SpecViolationError`.
+"""ExecuTorch's `executorch.exir.verification`: programs -> nothing, or torch's `SpecViolationError`.
 
 What is checked is Delegraph's own: `delegraph.aot.verify`, with the dialects `CORE_ATEN` and `EDGE`. An edge program
 also says layouts as `EdgeCompileConfig._skip_dim_order` has it: by dim order, or by memory format.
@@ -7,7 +7,7 @@ also says layouts as `EdgeCompileConfig._skip_dim_order` has it: by dim order, o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from torch._export.verifier import SpecViolationError
 from torch._ops import OpOverload
@@ -15,15 +15,8 @@ from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
 from delegraph.aot import CORE_ATEN, EDGE, Dialect, EdgeCompileConfig, EdgeOpOverload, verify
-from delegraph.errors import VerificationError
-from delegraph_executorch.exir.passes.dim_order_ops_registry import DimOrderOpsMap
-
-__all__ = [
-    "EXIRATenDialectVerifier",
-    "EXIRATenDialectVerifierBase",
-    "EXIREdgeDialectVerifier",
-    "get_aten_verifier",
-]
+from delegraph.errors import NotSupported, VerificationError
+from delegraph_executorch.exir.passes.layouts import DimOrderOpsMap
 
 
 class EXIRATenDialectVerifierBase:
@@ -112,3 +105,17 @@ def _verifier(
         kept = frozenset(allowed if config is None else allowed | config.allowed_ops)
 
     return _Verifier if class_only else _Verifier()
+
+
+class Interpreter:
+    """Raises `NotSupported`: a program is run by the runtime, which needs no bindings."""
+
+    def __init__(self, program: Any) -> None:
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise NotSupported(
+        "there is no interpreter of programs in Python beside the runtime: run delegraph.load(bytes)(*inputs), and read"
+        " a program's values and operators from delegraph.program.deserialize_program(bytes)"
+    )

@@ -16,10 +16,14 @@ from delegraph.devtools import load_bundled_program, verify_case
 from delegraph.errors import InvalidArgument, InvalidState, NotSupported
 from delegraph.program.schema import Buffer
 from delegraph.runtime import BufferDataLoader, DataLoader, Method, MmapDataLoader, Program, Runtime, Verification
-from delegraph_executorch.extension.pybindings._failures import failing_to
-from delegraph_executorch.extension.pybindings.data_loader import PyDataLoader
-from delegraph_executorch.extension.pybindings.method_meta import MethodMeta, TensorInfo
-from delegraph_executorch.extension.pybindings.values import flat_inputs, torch_outputs
+from delegraph.runtime import DataLoader as PyDataLoader
+from delegraph_executorch.extension.pybindings.values import (
+    MethodMeta,
+    TensorInfo,
+    failing_to,
+    flat_inputs,
+    torch_outputs,
+)
 
 __all__ = [
     "BundledModule",

@@ -4,10 +4,11 @@ Kernels for these operators are here (`delegraph-portable`, and in delegates of 
 not: without the wheel, an ImportError with advice.
 """
 
+import sys
 from importlib import import_module
 
 try:
-    import_module("executorch.extension.llm.custom_ops.custom_ops")
+    sys.modules[__name__] = import_module("executorch.extension.llm.custom_ops.custom_ops")  # names and all
 except ImportError as error:
     raise ImportError(
         "ExecuTorch's wheel defines llama::custom_sdpa, llama::update_cache and the like in torch, and it cannot be"

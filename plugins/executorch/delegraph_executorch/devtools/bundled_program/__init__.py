@@ -1,1 +1,0 @@
-"""ExecuTorch's `executorch.devtools.bundled_program`."""

@@ -1,1 +1,0 @@
-"""ExecuTorch's `executorch.devtools.debug_format`."""

@@ -1,5 +1,0 @@
-"""ExecuTorch's `executorch.exir.backend.compile_spec_schema`."""
-
-from delegraph.aot import CompileSpec
-
-__all__ = ["CompileSpec"]

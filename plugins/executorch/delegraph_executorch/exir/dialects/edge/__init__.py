@@ -1,1 +1,0 @@
-"""ExecuTorch's `executorch.exir.dialects.edge`."""

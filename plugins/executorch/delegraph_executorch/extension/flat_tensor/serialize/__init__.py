@@ -1,1 +1,0 @@
-"""ExecuTorch's `executorch.extension.flat_tensor.serialize`."""

@@ -1,0 +1,83 @@
+"""ExecuTorch's `executorch.extension.flat_tensor.serialize`: named data <-> the bytes of a `.ptd`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from delegraph import program
+from delegraph.program import ExternalData, deserialize_flat_tensor, serialize_flat_tensor
+from delegraph.program.flat_tensor import TensorLayout as Layout
+from delegraph_executorch.exir._serialize.data import Cord, DataEntry, DataPayload, DataSerializer, NamedDataStoreOutput
+from delegraph_executorch.exir._serialize.records import converted, record_of
+from delegraph_executorch.exir.tensor import TensorLayout
+
+
+@dataclass
+class DataSegment:
+    """Where a segment lies, in bytes from the first."""
+
+    offset: int
+    size: int
+
+
+@dataclass
+class NamedData:
+    """The segment under a key, and of a tensor how it is laid out."""
+
+    key: str
+    segment_index: int
+    tensor_layout: TensorLayout | None = None
+
+
+@dataclass
+class FlatTensor:
+    """The tables of a `.ptd`."""
+
+    version: int
+    segments: list[DataSegment]
+    named_data: list[NamedData]
+
+
+@dataclass
+class FlatTensorConfig:
+    """How a `.ptd` is laid out: the alignment of its segments, in bytes."""
+
+    segment_alignment: int = 128
+
+
+class FlatTensorSerializer(DataSerializer):
+    """The format of `.ptd` files."""
+
+    def __init__(self, config: FlatTensorConfig | None = None) -> None:
+        self.config = config or FlatTensorConfig()
+
+    def serialize(self, data: DataPayload) -> Cord:
+        """The bytes of a `.ptd`, equal contents in one segment. Raises `InvalidExternalData`."""
+        named = {
+            key: ExternalData(
+                data.buffers[entry.buffer_index], converted(entry.tensor_layout, Layout), entry.alignment or 1
+            )
+            for key, entry in data.named_data.items()
+        }
+        return Cord(serialize_flat_tensor(program.FlatTensor(named), self.config.segment_alignment))
+
+    def deserialize(self, blob: Cord) -> DataPayload:
+        """What a `.ptd` holds, each content once; alignments are not read back. Raises `InvalidExternalData`."""
+        buffers: dict[bytes, int] = {}
+        entries = {
+            key: DataEntry(
+                buffers.setdefault(bytes(entry.data), len(buffers)), 1, converted(entry.tensor_layout, TensorLayout)
+            )
+            for key, entry in deserialize_flat_tensor(bytes(blob)).named_data.items()
+        }
+        return DataPayload(list(buffers), entries)
+
+    def deserialize_to_named_data_store_output(self, blob: bytes, name: str) -> NamedDataStoreOutput:
+        """What a `.ptd` holds, as what a `NamedDataStore` has for the file `name`. Raises `InvalidExternalData`."""
+        payload = self.deserialize(Cord(blob))
+        return NamedDataStoreOutput(list(payload.buffers), {}, {name: payload.named_data})
+
+
+def _deserialize_to_flat_tensor(flatbuffer: bytes) -> FlatTensor:
+    """The tables of a `.ptd`. Raises `InvalidProgram` for bytes that are none."""
+    return record_of(flatbuffer, FlatTensor)

@@ -1,0 +1,50 @@
+"""The rows of `paths.txt` -> stubs in the wheel: type checkers see the names of a path that is no file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PACKAGE = "delegraph_executorch"
+
+
+def stubs(package: Path) -> Iterator[tuple[Path, str]]:
+    """Each stub of `package`, a folder: its place below that, and its text."""
+    lines = (package / "paths.txt").read_text("utf-8").splitlines()
+    rows = dict(line.split(" = ", 1) for line in lines if line[:1] not in "# ")
+    parents = {path[:end] for path in rows for end, letter in enumerate(path) if letter == "."}
+    for path in sorted(parents | rows.keys()):
+        place = Path(*path.split("."))
+        is_package = path in parents or (package / place).is_dir()
+        if path in rows:
+            yield (place / "__init__.pyi" if is_package else place.with_suffix(".pyi")), stub(rows[path])
+        elif not (package / place / "__init__.py").exists():
+            yield place / "__init__.pyi", ""
+
+
+def stub(row: str) -> str:
+    """The text of a stub: the imports that a row says, each under a name that is to be seen."""
+    lines = []
+    for home in row.split(";"):
+        module, _, names = home.strip().partition(":")
+        module = PACKAGE + module if module.startswith(".") else module
+        pairs = [name.strip().partition(" as ") for name in names.split(",") if name.strip()]
+        lines.append(
+            f"from {module} import {', '.join(f'{there} as {here or there}' for there, _, here in pairs) or '*'}"
+        )
+    return "\n".join([*lines, ""])
+
+
+class CustomBuildHook(BuildHookInterface[Any]):
+    """What hatchling runs before it builds a wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Add the stubs; an editable wheel has none, and needs the package's own folder."""
+        folder = Path(mkdtemp())
+        for number, (place, text) in enumerate(stubs(Path(self.root, PACKAGE)) if version != "editable" else ()):
+            (folder / str(number)).write_text(text, "utf-8")
+            build_data["force_include"][str(folder / str(number))] = f"{PACKAGE}/{place.as_posix()}"
