@@ -44,7 +44,7 @@ def test_a_model_of_half_precision(recipe: str, dtype: torch.dtype, backends: Se
     lowered = delegraph.lower(quantized, backends=backends, config=config)
     assert not backends or not lowered.report.methods["forward"].leftovers
     weights = sum(tensor.numel() for tensor in model.state_dict().values())
-    assert len(bytes(lowered)) < 20_000 + weights * (0.65 if "int4" in recipe else 1.05)
+    assert len(bytes(lowered)) < 21_000 + weights * (0.65 if "int4" in recipe else 1.05)
     got = torch.from_numpy(np.asarray(delegraph.load(bytes(lowered))(as_array(x))).astype(np.float32))
     wanted = model(x).float()
     assert (got - wanted).norm() < ERRORS[recipe] * wanted.norm()

@@ -196,6 +196,7 @@ def test_every_error_says_what_helps(made: dict[str, str]) -> None:
         "FOREIGN",
         "FallbackWarning",
         "LimitWarning",
+        "PluginWarning",
         "cause_of",
         "foreign_code",
         "restated",

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import delegraph
-from delegraph.errors import DelegateInvalidCompatibility, InvalidArgument, LoweringError
+from delegraph.errors import DelegateInvalidCompatibility, InvalidArgument, PluginUnavailable
 from delegraph.interfaces import BlobTensor, CompileSpec
 from delegraph.runtime import EventTracer
 from delegraph_providers.blob import DTYPES, Blob, CompiledNode, pack, unpack
@@ -174,5 +174,5 @@ def test_without_the_provider_what_to_install_is_said() -> None:
     there = QnnBackend().is_available()
     assert not there
     assert (there.reason, there.fix) == ("onnxruntime_qnn is not installed", "pip install 'delegraph-providers[qnn]'")
-    with pytest.raises(LoweringError, match=r"pip install 'delegraph-providers\[qnn\]'"):
+    with pytest.raises(PluginUnavailable, match=r"pip install 'delegraph-providers\[qnn\]'"):
         delegraph.lower(nn.ReLU(), (torch.randn(2),), backends=["qnn"])

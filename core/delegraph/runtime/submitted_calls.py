@@ -64,14 +64,14 @@ class SubmittedCalls:
     def _turn(self, runner: Runner, worker: Worker | None) -> None:
         """Run `runner`, and those behind it in line as long as they are runners too: no thread has to wake for them."""
         workers, following = self.workers, cast("Runner | None", runner)
-        worker = worker or workers.make()
+        if worker is None:
+            worker = workers.make(runner)
         while worker is not None and following is not None:
             following.run_on(worker)
             following = self._next_in_line()
         if worker is None:
             with workers.lock:
                 workers.submitted -= 1
-            workers.ask(runner, is_first=True)
         else:
             workers.give_back(worker)
 

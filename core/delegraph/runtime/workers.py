@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import inf
 from threading import Lock
-from time import monotonic
+from time import monotonic, sleep
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -147,11 +147,11 @@ class Workers:
                 while not turn.came.acquire(timeout=max(0.0, min(deadline - monotonic(), _LOOK_AGAIN))):
                     self._look_again(turn, deadline)
                 turn.has_come = turn.worker is not None  # else `make` gives the place back, whatever happens
-                worker = turn.worker or self.make()
+                again = _Turn()
+                worker = turn.worker or self.make(again)
                 if worker is not None:
                     return worker
-                turn = _Turn()
-                self.ask(turn, is_first=True)
+                turn = again
         except BaseException:  # it was late, or an interrupt
             self.leave(turn, turn.worker)
             if turn.has_come and turn.worker is None:
@@ -182,16 +182,13 @@ class Workers:
 
     # ---- the line ----
 
-    def ask(self, waiter: Waiter, *, is_first: bool = False, is_bounded: bool = True) -> None:
+    def ask(self, waiter: Waiter, *, is_bounded: bool = True) -> None:
         """Have `waiter.take` called when its turn comes, perhaps at once. Raises `InvalidState` if this is closed, and
-        `Busy` if as many wait as may, unless it `is_first`, or not `is_bounded`."""
+        `Busy` if as many wait as may, unless it is not `is_bounded`."""
         most = self.concurrency.max_waiting
         with self.lock:
-            if is_first:
-                self.line.appendleft(waiter)
-            else:
-                self.require_open()
-                self.line.append(waiter)
+            self.require_open()
+            self.line.append(waiter)
             self._serve_line()
             if is_bounded and most is not None and len(self.line) > most and self.line[-1] is waiter:
                 self.line.pop()
@@ -223,9 +220,9 @@ class Workers:
         with self.lock:
             self._serve_line()
 
-    def make(self) -> Worker | None:
+    def make(self, again: Waiter) -> Worker | None:
         """A new worker, for a waiter whose turn came without one; None if it cannot be made: there are as many as
-        there can be, and the waiter has to ask again."""
+        there can be, and `again`, which stands for the same call, is first in line."""
         worker = None
         try:
             worker = self._more()
@@ -236,6 +233,8 @@ class Workers:
                 self._in_making -= 1
                 if worker is None:
                     self.most = len(self._all) + self._in_making
+                    self.line.appendleft(again)
+                    self._serve_line()
                 else:
                     self._all.append(worker)
         return worker
@@ -283,16 +282,26 @@ class Workers:
         with self.lock:
             if self._is_closed:
                 return
-            self._is_closed, self.most = True, len(self._all) + self._in_making
-            turns = [_Last() for _ in range(self.most)]
-            self.line.extend(turns)
-            self._serve_line()
-        for number, turn in enumerate(turns):
-            # There are fewer workers than turns where one that was being made could not be.
-            while not turn.came.acquire(timeout=_LOOK_AGAIN) and number < self.most:
+            self._is_closed = True
+        while not (turns := self._last_turns()):
+            sleep(_IN_MAKING)
+        for turn in turns:
+            while not turn.came.acquire(timeout=_LOOK_AGAIN):
                 self._look_again(turn, inf)
         for worker in self._all:
             worker.close()
+
+    def _last_turns(self) -> list[_Last]:
+        """A turn for each worker, behind all who wait; none while a worker is being made, for a call that waits for it
+        goes before them if it cannot be."""
+        with self.lock:
+            if self._in_making:
+                return []
+            self.most = len(self._all)
+            turns = [_Last() for _ in self._all]
+            self.line.extend(turns)
+            self._serve_line()
+            return turns
 
     def _leave(self) -> None:
         """In a fork's child, which has none of the threads that were calling."""
@@ -301,6 +310,9 @@ class Workers:
         self._free[:] = self._all
         self._in_making = self.submitted = 0
 
+
+_IN_MAKING: Final = 0.01
+"""After how many seconds `close` looks whether the worker is made that is being made."""
 
 _LOOK_AGAIN: Final = 1.0
 """After how many seconds in line a thread looks whether a worker was lost."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -258,3 +259,11 @@ def load_method(kernels: KernelLibrary) -> LoadMethod:
         return runtime.load_program(build.program(plan), data_path=data_path).load_method(plan.name, **options)
 
     return load
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT is a KeyboardInterrupt, also where a shell started the tests behind `&`, which has them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

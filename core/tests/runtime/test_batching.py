@@ -232,6 +232,7 @@ def test_close_runs_what_waits(build: Any, gate: Gate) -> None:
             call(rows(3))
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_takes_its_call_out(build: Any, gate: Gate) -> None:
     model = batched(build, gate)
     first = model.submit(rows(0))

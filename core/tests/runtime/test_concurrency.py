@@ -110,6 +110,18 @@ def in_line(model: Module, count: int) -> None:
     pytest.fail(f"{len(workers.line)} calls stand in line, not {count}")
 
 
+def is_refused(model: Module) -> None:
+    """Wait until the module takes no more calls."""
+    workers = model["forward"]._workers
+    for _ in range(PATIENCE * 1000):
+        try:
+            workers.require_open()
+        except InvalidState:
+            return
+        threading.Event().wait(0.001)
+    pytest.fail("new calls are still taken")
+
+
 def answer(result: Any) -> int:
     return int(result[0][0]) // 10
 
@@ -233,6 +245,7 @@ def test_where_no_second_worker_can_be_made_calls_wait_for_the_first(build: Any,
         assert sorted(answer(call.result(PATIENCE)) for call in calls) == [0, 1, 2]
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_takes_a_waiting_call_out_of_the_line(build: Any, gate: Gate) -> None:
     model = gated(build, gate, workers=1)
     with callers(2) as threads:
@@ -556,7 +569,7 @@ def test_close_while_a_worker_is_being_made(build: Any, gate: Gate) -> None:
         calls.append(threads.submit(model, number(1)))
         assert making.wait(PATIENCE)
         closing = threads.submit(model.close)
-        in_line(model, 2)
+        is_refused(model)
         goes_on.set()
         gate.permits.release(2)
         closing.result(PATIENCE)

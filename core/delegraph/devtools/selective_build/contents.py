@@ -142,8 +142,11 @@ def _crowded_packages(libraries: Iterable[ChosenLibrary], graph: ModuleGraph) ->
             continue
         needed = {*library.needed_modules, library.registrations.home[0]}
         every = {*library.registrations.modules.values(), *needed}
+        entry, home = _entry(library.offer)[0], library.registrations.home[0]
         for package in {parent for module in every for parent in parents(module)} - needed:
-            if (every - needed) & graph.closure([package], also_lazy=False).modules.keys():
+            # A library that imports modules when they are asked for has the names of those that nobody needs.
+            names_all = package == entry and package in parents(home) and every != needed
+            if names_all or (every - needed) & graph.closure([package], also_lazy=False).modules.keys():
                 crowded.add(package)
     return frozenset(crowded)
 
