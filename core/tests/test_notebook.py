@@ -158,7 +158,8 @@ def test_a_traceback_has_the_cell_s_own_frames_alone() -> None:
     assert lines[-1].startswith("delegraph.errors.InvalidArgument: method 'forward', input: expected float32[2]")
 
 
-def test_ipython_asks_for_it() -> None:
+def test_ipython_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # of another environment, which IPython would warn of
     shell = pytest.importorskip(
         "IPython.core.interactiveshell", reason="needs ipython, of requirements-dev.txt"
     ).InteractiveShell.instance()
