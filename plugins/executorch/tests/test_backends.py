@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from torch._export.verifier import SpecViolationError
+from torch.export import ExportedProgram, export
+from torch.fx import GraphModule, Node
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from delegraph.aot import to_edge, to_edge_transform_and_lower
+from delegraph.errors import InvalidPartition, LoweringError, PluginNotFound, PreprocessError, VerificationError
 from delegraph_executorch.devtools.backend_debug import get_delegation_info, print_delegation_info
+from delegraph_executorch.exir import to_edge as executorch_to_edge
 from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
+from delegraph_executorch.exir.backend.backend_api import to_backend
 from delegraph_executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from delegraph_executorch.exir.backend.canonical_partitioners.all_node_partitioner import AllNodePartitioner
 from delegraph_executorch.exir.backend.canonical_partitioners.duplicate_constant_node_pass import (
@@ -22,16 +31,6 @@ from delegraph_executorch.exir.backend.canonical_partitioners.pattern_op_partiti
 )
 from delegraph_executorch.exir.backend.compile_spec_schema import CompileSpec
 from delegraph_executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
-from delegraph_executorch.exir.delegate import executorch_call_delegate, is_lowered_module
-from torch._export.verifier import SpecViolationError
-from torch.export import ExportedProgram, export
-from torch.fx import GraphModule, Node
-from torch.fx.passes.operator_support import OperatorSupportBase
-
-from delegraph.aot import to_edge, to_edge_transform_and_lower
-from delegraph.errors import InvalidPartition, LoweringError, PluginNotFound, PreprocessError, VerificationError
-from delegraph_executorch.exir import to_edge as executorch_to_edge
-from delegraph_executorch.exir.backend.backend_api import to_backend
 from delegraph_executorch.exir.backend.utils import (
     WhyNoPartition,
     WhyNoPartitionReporter,
@@ -42,6 +41,7 @@ from delegraph_executorch.exir.backend.utils import (
     is_identical_graph,
     tag_constant_data,
 )
+from delegraph_executorch.exir.delegate import executorch_call_delegate, is_lowered_module
 from delegraph_executorch.exir.lowered_backend_module import (
     get_lowered_backend_modules,
     get_lowered_submodules,

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from delegraph.devtools import load_bundled_program
+from delegraph.errors import InvalidArgument
 from delegraph_executorch.devtools.bundled_program import schema
 from delegraph_executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
 from delegraph_executorch.devtools.bundled_program.core import BundledProgram
@@ -23,9 +26,6 @@ from delegraph_executorch.extension.flat_tensor.serialize.serialize import (
     FlatTensorSerializer,
     _deserialize_to_flat_tensor,
 )
-
-from delegraph.devtools import load_bundled_program
-from delegraph.errors import InvalidArgument
 from delegraph_executorch.extension.pybindings import portable_lib
 from delegraph_executorch.extension.pytree import tree_flatten, tree_unflatten
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-from delegraph_executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
-from delegraph_executorch.exir.backend.compile_spec_schema import CompileSpec
-from delegraph_executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
-from delegraph_executorch.exir.passes.spec_prop_pass import SpecPropPass
 from torch import nn
 from torch.fx import GraphModule
 
 from delegraph_executorch.exir import EdgeProgramManager, ExecutorchBackendConfig, to_edge
+from delegraph_executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
+from delegraph_executorch.exir.backend.compile_spec_schema import CompileSpec
+from delegraph_executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
 from delegraph_executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite, greedy, naive
 from delegraph_executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 from delegraph_executorch.exir.passes.propagate_device_pass import PropagateDevicePass
+from delegraph_executorch.exir.passes.spec_prop_pass import SpecPropPass
 from delegraph_executorch.exir.schema import DeviceType, ExecutionPlan, Tensor
 from delegraph_executorch.exir.tensor import TensorSpec
 

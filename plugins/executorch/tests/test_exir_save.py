@@ -12,7 +12,6 @@ from zipfile import ZipFile
 
 import pytest
 import torch
-from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
 from torch import nn
 from torch.export import Dim, ExportedProgram, export
 from torch.utils._pytree import tree_leaves
@@ -31,6 +30,7 @@ from delegraph.aot import (
 from delegraph.errors import ETRecordError, LoweringError
 from delegraph.program.schema import NamedData
 from delegraph_executorch import exir
+from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
 from delegraph_executorch.exir.serde.serialize import deserialize, serialize
 
 CONFIG = ExecutorchBackendConfig(check_kernels=False)

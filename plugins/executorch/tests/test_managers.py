@@ -9,11 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
-from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
-    ConstraintBasedSymShapeEvalPass,
-    HintBasedSymShapeEvalPass,
-)
 from torch import nn
 
 from delegraph.errors import ETRecordError, LoweringError
@@ -21,7 +16,12 @@ from delegraph.program import deserialize_program
 from delegraph.program import schema as records
 from delegraph_executorch import exir
 from delegraph_executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, emit_program, to_edge
+from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
 from delegraph_executorch.exir.error import ExportError
+from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
+    ConstraintBasedSymShapeEvalPass,
+    HintBasedSymShapeEvalPass,
+)
 from delegraph_executorch.exir.print_program import inspect_node
 from delegraph_executorch.exir.schema import Int, KernelCall, Null, Tensor
 

@@ -8,21 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from delegraph_executorch.exir.common import extract_out_arguments, format_schema_name, setting_python_recursive_limit
-from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
-from delegraph_executorch.exir.operator.convert import to_out_variant
-from delegraph_executorch.exir.passes.constant_prop_pass import constant_prop_pass
-from delegraph_executorch.exir.passes.cse_pass import CSEPass
-from delegraph_executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
-from delegraph_executorch.exir.passes.insert_write_back_for_buffers_pass import insert_write_back_for_buffers_pass
-from delegraph_executorch.exir.passes.memory_format_ops_pass import DimOrderOpsRevertPass, MemoryFormatOpsPass
-from delegraph_executorch.exir.passes.quant_fusion_pass import QuantFusionPass, quant_fusion_and_const_prop_pass
-from delegraph_executorch.exir.passes.remove_graph_asserts_pass import RemoveGraphAssertsPass
-from delegraph_executorch.exir.passes.replace_view_copy_with_view_pass import ReplaceViewCopyWithViewPass
-from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
-    ConstraintBasedSymShapeEvalPass,
-    HintBasedSymShapeEvalPass,
-)
 from torch import nn
 from torch._export.verifier import SpecViolationError
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -44,6 +29,8 @@ from delegraph.aot import (
 )
 from delegraph.errors import LoweringError, MissingOutVariant
 from delegraph_executorch.exir import memory
+from delegraph_executorch.exir.common import extract_out_arguments, format_schema_name, setting_python_recursive_limit
+from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
 from delegraph_executorch.exir.error import ExportError, InternalError, internal_assert
 from delegraph_executorch.exir.graph_module import (
     bfs_trace_with_node_process,
@@ -51,6 +38,7 @@ from delegraph_executorch.exir.graph_module import (
     get_control_flow_submodules,
     get_scan_submodules,
 )
+from delegraph_executorch.exir.operator.convert import to_out_variant
 from delegraph_executorch.exir.pass_base import ArgSchema, map_args
 from delegraph_executorch.exir.pass_manager import ExportedProgramPassManager, PassManager
 from delegraph_executorch.exir.passes import (
@@ -69,8 +57,20 @@ from delegraph_executorch.exir.passes import (
     propagate_dynamic_shape,
     remove_unused_parameters_pass,
 )
+from delegraph_executorch.exir.passes.constant_prop_pass import constant_prop_pass
+from delegraph_executorch.exir.passes.cse_pass import CSEPass
+from delegraph_executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
+from delegraph_executorch.exir.passes.insert_write_back_for_buffers_pass import insert_write_back_for_buffers_pass
+from delegraph_executorch.exir.passes.memory_format_ops_pass import DimOrderOpsRevertPass, MemoryFormatOpsPass
+from delegraph_executorch.exir.passes.quant_fusion_pass import QuantFusionPass, quant_fusion_and_const_prop_pass
 from delegraph_executorch.exir.passes.quantization import pack_embedding_weight
 from delegraph_executorch.exir.passes.reinplace import reinplace_pass
+from delegraph_executorch.exir.passes.remove_graph_asserts_pass import RemoveGraphAssertsPass
+from delegraph_executorch.exir.passes.replace_view_copy_with_view_pass import ReplaceViewCopyWithViewPass
+from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
+    ConstraintBasedSymShapeEvalPass,
+    HintBasedSymShapeEvalPass,
+)
 from delegraph_executorch.exir.verification.verifier import EXIREdgeDialectVerifier, get_aten_verifier
 
 aten, quantized = exir_ops.edge.aten, exir_ops.edge.quantized_decomposed

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from delegraph_executorch.exir._serialize._cord import Cord
-from delegraph_executorch.exir._serialize._dataclass import _DataclassEncoder, _json_to_dataclass
-from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
 
 from delegraph.aot import PreprocessResult
 from delegraph.program import deserialize_program
 from delegraph.program import schema as records
+from delegraph_executorch.exir._serialize._cord import Cord
+from delegraph_executorch.exir._serialize._dataclass import _DataclassEncoder, _json_to_dataclass
+from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
 from delegraph_executorch.exir._serialize._program import (
     PTEFile,
     _extract_delegate_payload,

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from delegraph_executorch.extension.training import (
-    TrainingModule,
-    _load_for_executorch_for_training,
-    _load_for_executorch_for_training_from_buffer,
-    get_sgd_optimizer,
-)
 from torch import nn
 from torch.export import export
 from torch.export.experimental import _export_forward_backward
 
 from delegraph.errors import InvalidState, LoweringError, NotFound
 from delegraph_executorch.exir import ExecutorchBackendConfig, to_edge
+from delegraph_executorch.extension.training import (
+    TrainingModule,
+    _load_for_executorch_for_training,
+    _load_for_executorch_for_training_from_buffer,
+    get_sgd_optimizer,
+)
 
 INPUTS = (torch.tensor([[1.0, -2.0, 0.5]]), torch.tensor([1]))
 

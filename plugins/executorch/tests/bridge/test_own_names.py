@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from delegraph_executorch.exir.backend.partitioner import DelegationSpec
 from plugins.executorch.tests.test_names import LISTED
 from plugins.executorch.tests.test_passes import INT8, X, called, dequantized, edge, graph_of, model, requantized
 from plugins.executorch.tests.upstream.results import WHEEL, read_reasons
@@ -21,6 +20,7 @@ from torch.testing import assert_close
 import delegraph
 from delegraph.aot import EdgeCompileConfig, Partitioner
 from delegraph_executorch.exir import EdgeProgramManager, to_edge, to_edge_transform_and_lower
+from delegraph_executorch.exir.backend.partitioner import DelegationSpec
 from delegraph_executorch.exir.backend.utils import tag_constant_data
 from delegraph_executorch.exir.lowered_backend_module import get_lowered_backend_modules
 from delegraph_executorch.exir.passes import SpecPropPass

@@ -1,11 +1,11 @@
 """What the page speaks of: an exported program, two partitioners for it, and one of its nodes."""
 
 import torch
-from delegraph_executorch.exir.backend.partitioner import DelegationSpec, Partitioner  # noqa: F401
 from torch.export import ExportedProgram, export  # noqa: F401
 
 from delegraph_executorch.exir import to_edge
 from delegraph_executorch.exir.backend.backend_api import to_backend  # noqa: F401
+from delegraph_executorch.exir.backend.partitioner import DelegationSpec, Partitioner  # noqa: F401
 from delegraph_partitioners.capability import CapabilityBasedPartitioner
 
 
