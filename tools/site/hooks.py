@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -9,6 +12,9 @@ from tools.site.links import rewritten
 from tools.site.names import linked
 from tools.site.navigation import expanded
 from tools.site.pages import generated
+
+_FILE: Final = re.compile(r"^(```\w+) (\S+)$", re.MULTILINE)
+"""The first line of a block that is a file: "```python model.py"."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -25,8 +31,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The page's text with links that work on the site."""
-    return rewritten(markdown, page.file.src_uri)
+    """The page's text with links that work on the site, and with files' names as titles of their blocks: behind the
+    language, as GitHub reads them, MkDocs takes them for the end of the block."""
+    return _FILE.sub(r'\1 title="\2"', rewritten(markdown, page.file.src_uri))
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
