@@ -32,7 +32,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Block(nn.Module):
-    """What all layers are but one."""
+    """Each layer of the model but one is such a block."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,14 +10,15 @@ and defaults alone; `__init__` is compiled for the first object, and the other m
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 __all__ = ["dataclass"]
 
 _T = TypeVar("_T", bound=type)
+_Fields: TypeAlias = Sequence[dataclasses.Field[Any]]
 
 
 class _Absent:
@@ -46,11 +47,12 @@ else:
             )
             cls = finish(cls)
             cls.__dataclass_params__.frozen = frozen
-            for name, method in _methods(cls, frozen=frozen, slots=slots, eq=eq).items():
+            fields = dataclasses.fields(cls)
+            for name, method in _methods(cls, fields, frozen=frozen, slots=slots, eq=eq).items():
                 if name not in cls.__dict__:
                     setattr(cls, name, method)
             if eq and not _has_own_hash(cls):
-                cls.__hash__ = _hash(cls) if frozen else None
+                cls.__hash__ = _hash(fields) if frozen else None
             return cls
 
         return made
@@ -61,14 +63,14 @@ def _is_frozen(cls: type) -> bool:
     return parameters is not None and bool(parameters.frozen)
 
 
-def _methods(cls: type, *, frozen: bool, slots: bool, eq: bool) -> dict[str, Any]:
-    methods: dict[str, Any] = {"__init__": _Init(cls), "__repr__": _repr(cls)}
+def _methods(cls: type, fields: _Fields, *, frozen: bool, slots: bool, eq: bool) -> dict[str, Any]:
+    methods: dict[str, Any] = {"__init__": _Init(cls), "__repr__": _repr(fields)}
     if eq:
-        methods["__eq__"] = _eq(cls)
+        methods["__eq__"] = _eq(fields)
     if frozen:
-        methods |= _refusals(cls)
+        methods |= _refusals(cls, fields)
     if frozen and slots:
-        methods |= _state(cls)
+        methods |= _state(fields)
     return methods
 
 
@@ -87,8 +89,8 @@ class _Init:
 def _init(cls: type) -> Any:
     """`__init__` as the library writes it: the fields' order and defaults, then `__post_init__`."""
     scope: dict[str, Any] = {"_set": object.__setattr__, "_absent": _ABSENT}
-    parameters, body = ["self"], []
-    for field in dataclasses.fields(cls):
+    parameters, body, fields = ["self"], [], dataclasses.fields(cls)
+    for field in fields:
         name = value = field.name
         default = ""
         if field.default is not dataclasses.MISSING:
@@ -103,12 +105,12 @@ def _init(cls: type) -> Any:
     exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(body or ["pass"]), scope)  # noqa: S102 - our fields
     init = scope["__init__"]
     init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
-    init.__annotations__ = {field.name: field.type for field in dataclasses.fields(cls)} | {"return": None}
+    init.__annotations__ = {field.name: field.type for field in fields} | {"return": None}
     return init
 
 
-def _repr(cls: type) -> Callable[[Any], str]:
-    names = [field.name for field in dataclasses.fields(cls) if field.repr]
+def _repr(fields: _Fields) -> Callable[[Any], str]:
+    names = [field.name for field in fields if field.repr]
 
     @recursive_repr()
     def __repr__(self: object) -> str:
@@ -117,15 +119,15 @@ def _repr(cls: type) -> Callable[[Any], str]:
     return __repr__
 
 
-def _compared(cls: type) -> Callable[[Any], tuple[object, ...]]:
-    names = [field.name for field in dataclasses.fields(cls) if field.compare]
+def _compared(fields: _Fields) -> Callable[[Any], tuple[object, ...]]:
+    names = [field.name for field in fields if field.compare]
     if len(names) > 1:
         return attrgetter(*names)
     return lambda self: tuple(getattr(self, name) for name in names)
 
 
-def _eq(cls: type) -> Callable[[Any, object], bool]:
-    values = _compared(cls)
+def _eq(fields: _Fields) -> Callable[[Any, object], bool]:
+    values = _compared(fields)
 
     def __eq__(self: object, other: object) -> bool:
         return values(self) == values(other) if type(other) is type(self) else NotImplemented
@@ -138,13 +140,13 @@ def _has_own_hash(cls: type) -> bool:
     return own is not _ABSENT and own is not None
 
 
-def _hash(cls: type) -> Callable[[Any], int]:
-    values = _compared(cls)
+def _hash(fields: _Fields) -> Callable[[Any], int]:
+    values = _compared(fields)
     return lambda self: hash(values(self))
 
 
-def _refusals(cls: Any) -> dict[str, Any]:
-    names = frozenset(field.name for field in dataclasses.fields(cls))
+def _refusals(cls: Any, fields: _Fields) -> dict[str, Any]:
+    names = frozenset(field.name for field in fields)
 
     def __setattr__(self: object, name: str, value: object) -> None:
         if type(self) is cls or name in names:
@@ -159,9 +161,9 @@ def _refusals(cls: Any) -> dict[str, Any]:
     return {"__setattr__": __setattr__, "__delattr__": __delattr__}
 
 
-def _state(cls: type) -> dict[str, Any]:
+def _state(fields: _Fields) -> dict[str, Any]:
     """The state of objects with slots that refuse assignments, for `pickle` and `copy`."""
-    names = [field.name for field in dataclasses.fields(cls)]
+    names = [field.name for field in fields]
 
     def __getstate__(self: object) -> list[object]:
         return [getattr(self, name) for name in names]

@@ -1,4 +1,4 @@
-"""What a simulated device tells a tracer: steps behind those of an operator, and the option that asks for them."""
+"""A simulated device tells a tracer values: steps behind those of an operator, and the option that asks for them."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from runpy import run_path
 from tempfile import mkdtemp
 from typing import Any
 
@@ -14,33 +15,30 @@ PACKAGE = "delegraph_executorch"
 
 def stubs(package: Path) -> Iterator[tuple[Path, str]]:
     """Each stub of `package`, a folder: its place below that, and its text."""
-    lines = (package / "paths.txt").read_text("utf-8").splitlines()
-    rows = dict(line.split(" = ", 1) for line in lines if line[:1] not in "# ")
+    table = run_path(str(package / "path_table.py"))  # the package itself needs what a build has not
+    rows = table["rows"]((package / "paths.txt").read_text("utf-8"))
     parents = {path[:end] for path in rows for end, letter in enumerate(path) if letter == "."}
     for path in sorted(parents | rows.keys()):
         place = Path(*path.split("."))
         is_package = path in parents or (package / place).is_dir()
         if path in rows:
-            yield (place / "__init__.pyi" if is_package else place.with_suffix(".pyi")), stub(rows[path])
+            file = place / "__init__.pyi" if is_package else place.with_suffix(".pyi")
+            yield file, stub(table["homes_in"](rows[path]))
         elif not (package / place / "__init__.py").exists():
             yield place / "__init__.pyi", ""
 
 
-def stub(row: str) -> str:
+def stub(homes: Iterable[tuple[str, list[tuple[str, str]]]]) -> str:
     """The text of a stub: the imports that a row says, each under a name that is to be seen."""
-    lines = []
-    for home in row.split(";"):
-        module, _, names = home.strip().partition(":")
-        module = PACKAGE + module if module.startswith(".") else module
-        pairs = [name.strip().partition(" as ") for name in names.split(",") if name.strip()]
-        lines.append(
-            f"from {module} import {', '.join(f'{there} as {here or there}' for there, _, here in pairs) or '*'}"
-        )
+    lines = [
+        f"from {module} import {', '.join(f'{there} as {here}' for there, here in names) or '*'}"
+        for module, names in homes
+    ]
     return "\n".join([*lines, ""])
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
-    """What hatchling runs before it builds a wheel."""
+    """The step that hatchling runs before it builds a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the stubs; an editable wheel has none, and needs the package's own folder."""

@@ -83,7 +83,7 @@ class Operand:
     @property
     def end(self) -> int:
         """The first byte behind it."""
-        return self.offset + span(self.shape, self.strides) * ITEM_NBYTES[self.dtype]
+        return behind(self.offset, self.dtype, self.shape, self.strides)
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> int:
@@ -91,6 +91,11 @@ def span(shape: Sequence[int], strides: Sequence[int]) -> int:
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+def behind(begin: int, dtype: str, shape: Sequence[int], strides: Sequence[int]) -> int:
+    """The first byte behind a tensor whose first element is at the byte `begin`."""
+    return begin + span(shape, strides) * ITEM_NBYTES[dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,7 @@ class Result:
     @property
     def end(self) -> int:
         """The first byte behind it."""
-        return self.begin + span(self.shape, self.strides) * ITEM_NBYTES[self.dtype]
+        return behind(self.begin, self.dtype, self.shape, self.strides)
 
 
 @dataclass(frozen=True, slots=True)

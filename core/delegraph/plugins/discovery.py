@@ -123,7 +123,7 @@ def _distributions(path: Sequence[str] | None) -> Iterator[tuple[str, _Reader]]:
             continue
         else:
             for name in names:
-                if name.lower().endswith((".dist-info", ".egg-info")):
+                if name.lower().endswith((".dist-info", ".egg-info")) or name == "EGG-INFO":
                     yield folder, partial(_read, os.path.join(folder, name))
     for finder in sys.meta_path if path is None else ():
         if hasattr(finder, "find_distributions") and finder.__module__ not in _FINDERS_OF_PATHS:

@@ -65,7 +65,7 @@ def test_copies_of_one_offer_count_once(install: Install) -> None:
 
 
 def test_archives_and_other_finders(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `importlib.metadata` finds by itself: a zip file on the path, and what a packer's own finder knows."""
+    """`importlib.metadata` finds these by itself: a zip file on the path, and what a packer's own finder knows."""
     site = install("acme", NPU)
     archive = shutil.make_archive(str(tmp_path / "packed"), "zip", site)
     assert {offer.name for offer in scan([archive])} == {offer.name for offer in scan([str(site)])} != set()

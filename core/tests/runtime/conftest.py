@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -262,8 +263,9 @@ def load_method(kernels: KernelLibrary) -> LoadMethod:
 
 
 @pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """SIGINT is a KeyboardInterrupt, also where a shell started the tests behind `&`, which has them ignore it."""
+def ctrl_c() -> Iterator[Callable[[], None]]:
+    """Interrupts the main thread, from another one. SIGINT is a KeyboardInterrupt, also where a shell started the tests
+    behind `&`, which has them ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
+    yield lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
     signal.signal(signal.SIGINT, before)

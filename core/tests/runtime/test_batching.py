@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import CancelledError, wait
 from typing import Any
 
@@ -232,18 +233,12 @@ def test_close_runs_what_waits(build: Any, gate: Gate) -> None:
             call(rows(3))
 
 
-@pytest.mark.usefixtures("ctrl_c")
-def test_an_interrupt_takes_its_call_out(build: Any, gate: Gate) -> None:
+def test_an_interrupt_takes_its_call_out(build: Any, gate: Gate, ctrl_c: Callable[[], None]) -> None:
     model = batched(build, gate)
     first = model.submit(rows(0))
     gate.wait_for()
     with callers(1) as threads:
-
-        def interrupt() -> None:
-            waits(model, 1)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-        threads.submit(interrupt)
+        threads.submit(lambda: (waits(model, 1), ctrl_c()))
         with pytest.raises(KeyboardInterrupt):
             model(rows(1))
     gate.permits.release(1)

@@ -245,18 +245,12 @@ def test_where_no_second_worker_can_be_made_calls_wait_for_the_first(build: Any,
         assert sorted(answer(call.result(PATIENCE)) for call in calls) == [0, 1, 2]
 
 
-@pytest.mark.usefixtures("ctrl_c")
-def test_an_interrupt_takes_a_waiting_call_out_of_the_line(build: Any, gate: Gate) -> None:
+def test_an_interrupt_takes_a_waiting_call_out_of_the_line(build: Any, gate: Gate, ctrl_c: Callable[[], None]) -> None:
     model = gated(build, gate, workers=1)
     with callers(2) as threads:
         first = threads.submit(model, number(0))
         gate.wait_for()
-
-        def interrupt() -> None:
-            in_line(model, 1)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-        threads.submit(interrupt)
+        threads.submit(lambda: (in_line(model, 1), ctrl_c()))
         with pytest.raises(KeyboardInterrupt):
             model(number(1))
         in_line(model, 0)
@@ -341,7 +335,7 @@ def keeper(build: Any, name: str | None) -> Any:
 
 
 def executing(model: Module, action: Callable[[], Any]) -> Any:
-    """What `action` gives or raises in another thread while a call of `model` is executing."""
+    """The result of `action`, or what it raises, in another thread while a call of `model` is executing."""
     results: list[Any] = []
 
     def other() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -21,22 +21,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from delegraph.errors import PluginUnavailable
 from delegraph_executorch.bridge.imports import INSTALL, executorch
+from delegraph_executorch.path_table import PACKAGE, homes_in, rows
 
-__all__ = ["NeedsWheel", "homes_of", "install_finders", "row_names", "wheel_names"]
+__all__ = ["NeedsWheel", "install_finders", "row_names", "wheel_names"]
 
 if TYPE_CHECKING:
     from importlib.abc import Loader
 else:
     Loader = object  # importing that takes longer than all of this
 
-PACKAGE: Final = __name__.partition(".")[0]
 ROOT: Final = os.path.dirname(__file__)  # pathlib would be half of the time that importing this takes
 _LOADER: Any = __spec__.loader  # of a folder, or of an archive that a program was packed into
-PATHS: Final[dict[str, str]] = dict(
-    line.split(" = ", 1)
-    for line in _LOADER.get_data(os.path.join(ROOT, "paths.txt")).decode("utf-8").splitlines()
-    if line[:1] not in "# "
-)
+PATHS: Final = rows(_LOADER.get_data(os.path.join(ROOT, "paths.txt")).decode("utf-8"))
 FOUND: Final = {row[:end] for row in PATHS for end, letter in enumerate(f"{row}.") if letter == "."}
 """Paths in the table, and the packages that they are in."""
 THEIRS: Final = ("backends.", "examples.")
@@ -101,21 +97,10 @@ class _SecondName(Loader):
 # ---- rows ------------------------------------------------------------------------------------------
 
 
-def homes_of(path: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """The modules in the row of a path, each with the names that it has: (name there, name here); none for all of them.
-
-    `".exir.tensor: TensorSpec; torch.export: ExportedProgram as Program"`: a dot begins a module of this package.
-    """
-    for home in PATHS[path].split(";"):
-        module, _, names = home.strip().partition(":")
-        pairs = [name.strip().partition(" as ") for name in names.split(",") if name.strip()]
-        yield (PACKAGE if module.startswith(".") else "") + module, [(there, here or there) for there, _, here in pairs]
-
-
 def row_names(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package with a row: each name is looked up when it is first used."""
     path = module.removeprefix(f"{PACKAGE}.")
-    homes = {here: (home, there) for home, names in homes_of(path) for there, here in names}
+    homes = {here: (home, there) for home, names in homes_in(PATHS[path]) for there, here in names}
     if module in sys.modules:
         sys.modules[module].__class__ = _Names
 
@@ -143,7 +128,7 @@ class _Row(_SecondName):
     """The module of a row: one of names that others have, or, where the row says no names, another module."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        (home, names), *_ = homes_of(spec.name.removeprefix(f"{PACKAGE}."))
+        (home, names), *_ = homes_in(PATHS[spec.name.removeprefix(f"{PACKAGE}.")])
         if not names:
             return self.stand_in(import_module(home))
         module = _Names(spec.name, f"ExecuTorch's `{spec.name.removeprefix('delegraph_')}`.")

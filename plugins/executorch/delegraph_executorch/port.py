@@ -39,7 +39,7 @@ DEPENDENCY: Final = "the ported code needs delegraph-executorch, and executorch 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What was left in line `line`, and what to do."""
+    """A piece of line `line` that was left, and what to do."""
 
     line: int
     text: str
@@ -88,7 +88,7 @@ def _places(tree: ast.Module, lines: Sequence[str]) -> Iterator[tuple[int, int]]
 
 
 def leftovers(source: str) -> Iterator[Leftover]:
-    """What a person has to look at in Python source that is ported."""
+    """The pieces of ported Python source that a person has to look at."""
     tree = _parsed(source)
     if tree is None and OLD in source:
         yield Leftover(1, source.splitlines()[0], UNREAD)

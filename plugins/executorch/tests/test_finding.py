@@ -15,7 +15,8 @@ import pytest
 
 import delegraph_executorch
 from delegraph.errors import PluginUnavailable
-from delegraph_executorch.finding import PATHS, NeedsWheel, homes_of
+from delegraph_executorch.finding import PATHS, NeedsWheel
+from delegraph_executorch.path_table import homes_in
 
 without = pytest.mark.skipif(importlib.util.find_spec("executorch") is not None, reason="the wheel is installed")
 ROOT = Path(delegraph_executorch.__file__).parent
@@ -29,7 +30,7 @@ def module_of(path: str) -> str:
 def test_a_row_has_its_names(path: str) -> None:
     module = import_module(module_of(path))
     assert sys.modules[module_of(path)] is module
-    for home, names in homes_of(path):
+    for home, names in homes_in(PATHS[path]):
         if not names:
             assert module is import_module(home)
         for there, here in names:

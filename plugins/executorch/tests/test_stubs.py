@@ -1,4 +1,4 @@
-"""What type checkers see of a module path that is no file: the wheel has a stub for each row of the table."""
+"""Type checkers see module paths that are no files: the wheel has a stub for each row of the table."""
 
 from __future__ import annotations
 
