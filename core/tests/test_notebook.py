@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -158,11 +159,16 @@ def test_a_traceback_has_the_cell_s_own_frames_alone() -> None:
     assert lines[-1].startswith("delegraph.errors.InvalidArgument: method 'forward', input: expected float32[2]")
 
 
-def test_ipython_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An IPython shell, which is gone afterwards: while it is there, other tests are in a notebook."""
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # of another environment, which IPython would warn of
-    shell = pytest.importorskip(
-        "IPython.core.interactiveshell", reason="needs ipython, of requirements-dev.txt"
-    ).InteractiveShell.instance()
+    module = pytest.importorskip("IPython.core.interactiveshell", reason="needs ipython, of requirements-dev.txt")
+    yield module.InteractiveShell.instance()
+    module.InteractiveShell.clear_instance()
+
+
+def test_ipython_asks_for_it(shell: Any) -> None:
     shown: list[str] = []
     shell._showtraceback = lambda kind, value, lines: shown.extend(lines)
     shell.run_cell(CELL)
