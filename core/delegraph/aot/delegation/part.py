@@ -84,22 +84,18 @@ def _reads(
 ) -> tuple[list[Node], list[Node], list[Node]]:
     """The nodes that the part reads from outside: constants that it owns, arguments, control-flow bodies.
 
-    Arguments are in the order of the graph, so that two methods of one model call its delegate alike; behind the values
-    of a run come the program's own tensors.
+    Arguments are in the order of their first use, as ExecuTorch's; sizes are read last, since a method that has them as
+    numbers is to call the same delegate alike (`instances`).
     """
     inside = set(nodes)
-    reads = dict.fromkeys(read for node in nodes for read in node.all_input_nodes if read not in inside)
+    first_use = sorted(nodes, key=is_scalar)
+    reads = dict.fromkeys(read for node in first_use for read in node.all_input_nodes if read not in inside)
     constants = [node for node in reads if is_owned(node)]
     constants.sort(key=lambda node: _INPUT_RANK[specs[node.name].kind])  # in torch's order of signatures
     # bodies are no values: each part gets a reference of its own, and shares the module behind it
     references = [node for node in reads if node.op == "get_attr"]
     outside = set(constants) | set(references)
-    arguments = sorted(node for node in reads if node not in outside)  # nodes compare by their places in the graph
-
-    def is_own(node: Node) -> bool:
-        return node.name in specs and specs[node.name].kind is not InputKind.USER_INPUT
-
-    return constants, sorted(arguments, key=is_own), references
+    return constants, [node for node in reads if node not in outside], references
 
 
 def _program(
