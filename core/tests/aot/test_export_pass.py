@@ -258,6 +258,24 @@ def test_sizes_that_a_call_makes_up_are_the_same_symbols_afterwards() -> None:
     assert run(torch.tensor([3.0, 0.0, 4.0]).numpy()).tolist() == [3, 4]
 
 
+class Filled(nn.Module):
+    def forward(self, n: torch.Tensor) -> torch.Tensor:
+        size = n.item()
+        torch._check(size >= 2)
+        torch._check(size <= 100)
+        return torch.ones(int(size))
+
+
+def test_a_number_read_from_a_tensor_keeps_its_bound() -> None:
+    """torch remembers on the tensor what `item()` gave in the trace before, a symbol that no bound is known of."""
+    manager = to_edge(export(Filled(), (torch.tensor(10),), strict=True))
+    (n,) = manager.exported_program().graph.find_nodes(op="placeholder")
+    with n.meta["val"].fake_mode:
+        n.meta["val"].item()
+    run = delegraph.load(bytes(manager.transform([Nothing()]).to_executorch().buffer))
+    assert run(torch.tensor(3).numpy()).tolist() == [1, 1, 1]
+
+
 def test_a_symbol_has_no_value_ahead_of_time() -> None:
     program = edge(Flat(), X, shapes=N).exported_program()
     size = next(n.meta["val"] for n in program.graph.nodes if isinstance(n.meta.get("val"), torch.SymInt))

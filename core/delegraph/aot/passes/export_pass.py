@@ -351,6 +351,7 @@ class ExportPass(PassBase):
         values = pytree.tree_leaves([inputs, [node.meta.get("val") for node in graph_module.graph.nodes]])
         mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
         self.fake_tensor_mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
+        self.fake_tensor_mode.epoch += 1  # what `item()` gave in an earlier trace is remembered, and none of this one's
         constants_allowed = self.fake_tensor_mode.allow_non_fake_inputs
         self.fake_tensor_mode.allow_non_fake_inputs = True
         try:
