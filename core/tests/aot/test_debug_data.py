@@ -50,6 +50,7 @@ def test_steps_of_delegates_come_from_nodes(backend: str) -> None:
     modules = {data.nodes[handle].module for handles in steps.values() for handle in handles}
     assert modules == {"layers.0", "layers.1", ""}
     assert set(data.instructions[0]) == {handle for handles in steps.values() for handle in handles}
+    assert data.left == {}, "reading a delegate's result leaves nothing"
 
 
 def test_no_folder_of_this_machine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

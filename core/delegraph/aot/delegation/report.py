@@ -33,6 +33,7 @@ __all__ = [
     "LoweringReport",
     "MethodReport",
     "Suggestion",
+    "leftover_nodes",
     "make_report",
     "reasons_for_leaving",
     "suggestions",
@@ -188,7 +189,7 @@ def _method_report(name: str, delegated: Delegated, program: ExportedProgram) ->
     leftovers = tuple(
         _leftover_entry(node, path, seen)
         for path, module in graph_modules(program.graph_module)
-        for node in _leftover_nodes(module)
+        for node in leftover_nodes(module)
     )
     return MethodReport(delegates, leftovers, _asked(seen))
 
@@ -203,7 +204,7 @@ def _partitions(program: ExportedProgram, cut: Sequence[CutPartition]) -> Iterat
                 yield CutPartition(lowered, IN_THE_MODEL, call_names(lowered.original_module.graph.nodes), path)
 
 
-def _leftover_nodes(module: GraphModule) -> list[Node]:
+def leftover_nodes(module: GraphModule) -> list[Node]:
     """Calls that something has to run, elements of tuples apart."""
     return [
         node

@@ -11,9 +11,9 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule, is_delegate_call
-from delegraph.aot.delegation.report import Asked, reasons_for_leaving
+from delegraph.aot.delegation.report import Asked, leftover_nodes, reasons_for_leaving
 from delegraph.aot.emission.method import EmittedMethod
-from delegraph.aot.graph.bodies import all_nodes
+from delegraph.aot.graph.bodies import all_nodes, graph_modules
 from delegraph.aot.graph.debug_handles import DEBUG_HANDLE
 from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.graph.signature import HeldTensor, ResolvedSignature
@@ -49,11 +49,10 @@ def debug_data(method: EmittedMethod, delegates: Sequence[LoweredBackendModule],
 
 def _left(program: ExportedProgram, seen: Asked) -> Iterator[tuple[int, str]]:
     """The reason why a call was left, for each of its handles."""
-    for node in all_nodes(program.graph_module):
-        handles = _handles(node.meta.get(DEBUG_HANDLE)) if node.op == "call_function" else ()
-        if handles and not is_delegate_call(node):
+    for _, module in graph_modules(program.graph_module):
+        for node in leftover_nodes(module):
             told = "; ".join(f"{who}: {why}" for who, why in reasons_for_leaving(node, seen).items())
-            yield from ((handle, told) for handle in handles if told)
+            yield from ((handle, told) for handle in _handles(node.meta.get(DEBUG_HANDLE)) if told)
 
 
 def _steps(
