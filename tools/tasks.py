@@ -26,6 +26,7 @@ from tools.environments import (
     MKDOCS,
     ORACLES,
     PEERS,
+    RAY,
     TWINE,
     VENV,
     VIEWER,
@@ -223,6 +224,12 @@ def test_serving() -> None:
     """the servers of docs/serving.md on loopback, under load: replaced, stopped, in a read-only container's tree"""
     wheels()
     pytest("-m", "serving", "tests/serving")
+
+
+@task(When.NIGHT)
+def test_ray() -> None:
+    """rows on a cluster of Ray, two nodes on loopback, whose actors are killed; and on Dask"""
+    run("-m", "pytest", "-q", "-m", "ray", "plugins/ray/tests", beside=RAY, OMP_NUM_THREADS="1")
 
 
 @task(When.NIGHT)

@@ -165,7 +165,7 @@ def _workers(
 
 @contextmanager
 def _shown() -> Iterator[Callable[[MapProgress], object] | None]:
-    """What is told how far the run is: a bar on a terminal."""
+    """Somebody to be told how far the run is: a bar on a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -20,7 +20,7 @@ __all__ = ["Job", "begin", "begin_process", "computed"]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is done to every part. `mapper` None: that which `begin` brought to the process under the same `key`.
+    """The same for all parts. `mapper` None: that which `begin` brought to the process under the same `key`.
     `keep` are the columns of the input that the output has, None for all."""
 
     key: str

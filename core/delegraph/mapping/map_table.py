@@ -119,7 +119,8 @@ def map_table(
     format_of(path)
     if part_rows < 1 or (isinstance(workers, int) and workers < 1):
         raise InvalidArgument(f"part_rows={part_rows}, workers={workers}; both are at least 1")
-    mapper = RowMapper(model, methods, inputs or {}, outputs or {}, batch_size, prepare, finish, on_error).loaded()
+    mapper = RowMapper(model, methods, inputs or {}, outputs or {}, batch_size, prepare, finish, on_error)
+    mapper = replace(mapper, model=mapper.module).loaded()  # the Module goes to other processes, with its options
     rows = open_source(source)
     _require_columns(rows, mapper, keep)
     job = Job(os.urandom(8).hex(), mapper, None if keep is None else tuple(keep))

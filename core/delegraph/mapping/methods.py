@@ -141,11 +141,11 @@ def mapped_methods(
         taken = _inputs(name, method, inputs, names_in)
         if not taken:
             raise InvalidArgument(f"method {name!r} takes no tensor, so that its results are the same for every row")
-        given = _outputs(name, method, outputs, names_out, len(methods) > 1)
+        columns = _outputs(name, method, outputs, names_out, len(methods) > 1)
         low, high = _rows(name, taken, batch_size)
         values = [method.metadata.input_value(index) for index in range(method.metadata.num_inputs())]
         constants = tuple(None if isinstance(value, Tensor) else getattr(value, "value", None) for value in values)
-        mapped.append(MappedMethod(name, method, taken, constants, given, low, high))
+        mapped.append(MappedMethod(name, method, taken, constants, columns, low, high))
     _require_known("input", inputs, names_in)
     _require_known("output", outputs, names_out)
     return mapped
@@ -167,13 +167,13 @@ def _inputs(
 def _outputs(
     name: str, method: StructuredMethod, columns: Mapping[str, str], known: set[str], several: bool
 ) -> dict[int, str]:
-    given = {}
+    by_place = {}
     for index, own in enumerate(method.output_names):
         if isinstance(method.metadata.output_value(index), Tensor):
             known.update((own, f"{name}.{own}"))
             default = f"{name}_{own}" if several else own
-            given[index] = columns.get(f"{name}.{own}") or columns.get(own) or default
-    return given
+            by_place[index] = columns.get(f"{name}.{own}") or columns.get(own) or default
+    return by_place
 
 
 def _require_known(what: str, named: Iterable[str], known: set[str]) -> None:

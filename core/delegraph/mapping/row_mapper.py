@@ -40,7 +40,7 @@ ERROR: Final = "error"
 """The column that says what is wrong with a row."""
 
 _OF_A_ROW: Final = (InvalidArgument, InvalidType, Internal, LimitExceeded)
-"""What a call raises for what it was given. Anything else ends the run."""
+"""The faults of a call's rows. Anything else that it raises ends the run."""
 
 RowFunction: TypeAlias = "Callable[[Columns], Any]"
 _Inputs: TypeAlias = "list[list[NDArray[Any]]]"
@@ -143,7 +143,7 @@ class RowMapper:
 
 
 class _Run:
-    """What comes of some rows: results of some of them at a time, and errors."""
+    """The outcome for some rows: results of some of them at a time, and errors."""
 
     def __init__(self, mapper: RowMapper, first_row: int, count: int) -> None:
         self.errors: dict[int, str] = {}
@@ -225,12 +225,12 @@ class _Run:
             self._results.append((numbers, outputs))
 
     def _checked(self, what: str, function: RowFunction, rows: Columns, only: str, count: int) -> dict[str, Any]:
-        """What a function of the user's gives for `count` rows, by column. Raises `_Failed` for whatever it raises."""
+        """The result of a function of the user's for `count` rows, by column. Raises `_Failed` for whatever it raises."""
         try:
-            given = function(rows)
+            result = function(rows)
         except Exception as error:
             raise _Failed(f"{what} raised {cause_of(error)}") from error
-        by_column = dict(given) if isinstance(given, Mapping) else {only: given}
+        by_column = dict(result) if isinstance(result, Mapping) else {only: result}
         for column, values in by_column.items():
             if not hasattr(values, "__len__") or len(values) != count:
                 told = f"{len(values)} values" if hasattr(values, "__len__") else f"a {type(values).__name__}"
