@@ -225,7 +225,7 @@ class _Run:
             self._results.append((numbers, outputs))
 
     def _checked(self, what: str, function: RowFunction, rows: Columns, only: str, count: int) -> dict[str, Any]:
-        """The result of a function of the user's for `count` rows, by column. Raises `_Failed` for whatever it raises."""
+        """The result of a user's function for `count` rows, by column. Raises `_Failed` for whatever it raises."""
         try:
             result = function(rows)
         except Exception as error:
