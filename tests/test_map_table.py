@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +333,27 @@ def test_a_run_of_something_else_is_not_gone_on_with(
     options = {"model": pte, "finish": _total, **change(pte, source)}
     if change is not other_function:
         assert delegraph.map_table(options.pop("model"), source, target, restart=True, **options).resumed == 0
+
+
+def written(text: str, place: str) -> Any:
+    """The function `f` of a text that is in no file, as in a notebook."""
+    names: dict[str, Any] = {}
+    exec(compile(text, place, "exec"), names)
+    return names["f"]
+
+
+def test_functions_are_told_apart_by_what_is_in_them(pte: Path, source: Path, tmp_path: Path) -> None:
+    target, text = tmp_path / "out.parquet", "def f(rows, to='x'):\n    return [row * 2 for row in rows[to]]"
+    _stopped(pte, source, target, prepare=written(text, "<cell 1>"))
+    for other in (
+        written(text.replace("2", "3"), "<cell 1>"),
+        partial(written(text, "<cell 1>"), to="x"),
+        np.asarray,
+        dict,
+    ):
+        with pytest.raises(InvalidState, match="parts of another run: prepare is not"):
+            delegraph.map_table(pte, source, target, prepare=other)
+    assert delegraph.map_table(pte, source, target, prepare=written(text, "<cell 7>")).resumed == 40
 
 
 def test_two_runs_do_not_meet(pte: Path, source: Path, tmp_path: Path) -> None:

@@ -387,6 +387,7 @@ def bench() -> None:
     run("-m", "benchmarks.dsp")
     run("-m", "benchmarks.shared_machine")
     run("-m", "benchmarks.npu", "--svg", "out/npu")
+    run("-m", "benchmarks.map", beside=RAY)
     run("-W", "ignore", "-m", "benchmarks.executorch_bridge", environment=EXECUTORCH)
 
 

@@ -92,34 +92,46 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
     from delegraph.cli.source_files import function_from
-    from delegraph.mapping.map_table import map_table
 
     columns = {option: dict(map(_column, getattr(args, option))) for option in ("input", "output")}
-    functions = {option: function_from(spec) if spec else None for option, spec in _functions(args).items()}
-    with _workers(args, functions) as workers, _shown() as progress:
-        mapped = map_table(
-            _module(args),
-            args.source,
-            args.target,
-            methods=args.method or (),
-            inputs=columns["input"],
-            outputs=columns["output"],
-            batch_size=args.batch_size,
-            prepare=functions["function"],
-            finish=functions["finish"],
-            keep=None if args.keep is None else [name for name in args.keep.split(",") if name],
-            on_error=args.on_error,
-            workers=workers,
-            part_rows=args.part_rows,
-            restart=args.restart,
-            progress=progress,
-        )
+    specs = {"function": args.function, "finish": args.finish}
+    functions = {option: function_from(spec) if spec else None for option, spec in specs.items()}
+    try:
+        with _workers(args, functions) as workers, _shown() as progress:
+            mapped = _mapped(args, columns, functions, workers, progress)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on where this one was", file=sys.stderr)
+        return 130
     print(_told(mapped))
     return 3 if mapped.failed else 0
 
 
-def _functions(args: argparse.Namespace) -> dict[str, str | None]:
-    return {"function": args.function, "finish": args.finish}
+def _mapped(
+    args: argparse.Namespace,
+    columns: dict[str, dict[str, str]],
+    functions: dict[str, Callable[..., Any] | None],
+    workers: int | Executor,
+    progress: Callable[[MapProgress], object] | None,
+) -> MappedTable:
+    from delegraph.mapping.map_table import map_table
+
+    return map_table(
+        _module(args),
+        args.source,
+        args.target,
+        methods=args.method or (),
+        inputs=columns["input"],
+        outputs=columns["output"],
+        batch_size=args.batch_size,
+        prepare=functions["function"],
+        finish=functions["finish"],
+        keep=None if args.keep is None else [name for name in args.keep.split(",") if name],
+        on_error=args.on_error,
+        workers=workers,
+        part_rows=args.part_rows,
+        restart=args.restart,
+        progress=progress,
+    )
 
 
 def _column(text: str) -> tuple[str, str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from delegraph.mapping.row_mapper import RowMapper
@@ -44,11 +46,22 @@ def _stamp(file: Path) -> tuple[str, int, int]:
 
 
 def _function(function: Callable[..., Any] | None) -> str | None:
-    """The name of a function, and a digest of the file that it is in."""
+    """The name of a function, what is bound to it, and a digest of the file that it is in, or of its code."""
     if function is None:
         return None
-    named = inspect.unwrap(getattr(function, "func", function))  # of a partial, the function
-    file = inspect.getsourcefile(named if inspect.isroutine(named) else type(named))
-    content = Path(file).read_bytes() if file is not None and Path(file).is_file() else b""
-    digest = hashlib.sha256(content or getattr(named, "__code__", type(named)).co_code)
-    return f"{getattr(named, '__qualname__', type(named).__qualname__)} {digest.hexdigest()}"
+    if isinstance(function, partial):
+        return f"{_function(function.func)} {function.args!r} {function.keywords!r}"
+    named: Any = inspect.unwrap(function)
+    named = named if inspect.isroutine(named) else type(named)
+    try:
+        content = Path(inspect.getsourcefile(named) or "").read_bytes()
+    except (OSError, TypeError):  # written in a notebook, or built in
+        code = getattr(named, "__code__", None)
+        content = b"" if code is None else repr(_words(code)).encode()
+    return f"{named.__qualname__} {hashlib.sha256(content).hexdigest()}"
+
+
+def _words(code: CodeType) -> tuple[Any, ...]:
+    """The code without its place, which is another one in each session."""
+    constants = [_words(item) if isinstance(item, CodeType) else item for item in code.co_consts]
+    return code.co_code, code.co_names, constants

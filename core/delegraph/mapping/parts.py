@@ -103,4 +103,5 @@ class Parts:
 
     def remove(self) -> None:
         """The output is there."""
+        self._lock.close()
         shutil.rmtree(self.folder)
