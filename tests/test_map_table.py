@@ -150,7 +150,10 @@ def test_parts_in_which_every_row_fails_join_with_the_others(pte: Path, tmp_path
     assert pq.read_table(tmp_path / "out.parquet").column("output").to_pylist() == [None] * 4 + [[2, 4, 6]] * 4
 
 
-@pytest.mark.parametrize("workers", [2, ThreadPoolExecutor(2)], ids=["processes", "executor"])
+@pytest.mark.parametrize(
+    "workers",
+    [pytest.param(2, marks=pytest.mark.models, id="processes"), pytest.param(ThreadPoolExecutor(2), id="executor")],
+)
 def test_workers_give_the_same(pte: Path, source: Path, tmp_path: Path, workers: Any) -> None:
     delegraph.map_table(
         pte, source, tmp_path / "out.parquet", workers=workers, part_rows=16, prepare=_input, finish=_total
@@ -233,6 +236,7 @@ def ended(words: list[str], folder: Path, parts: int, how: signal.Signals) -> in
     return running.wait(PATIENCE)
 
 
+@pytest.mark.models
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_was_ended_goes_on_where_it_was(
@@ -255,6 +259,7 @@ def test_a_run_that_was_ended_goes_on_where_it_was(
     assert not (tmp_path / "out.parquet.parts").exists()
 
 
+@pytest.mark.models
 def test_a_worker_that_is_killed_loses_nothing(pte: Path, source: Path, tmp_path: Path) -> None:
     words = command(pte, tmp_path, "--workers", "2")
     subprocess.run(words, cwd=tmp_path, env={**os.environ, "DIES": "1"}, capture_output=True, check=True)
@@ -262,6 +267,7 @@ def test_a_worker_that_is_killed_loses_nothing(pte: Path, source: Path, tmp_path
     np.testing.assert_array_equal(outputs(pq.read_table(tmp_path / "out.parquet")), X * 2)
 
 
+@pytest.mark.models
 def test_rows_that_kill_every_worker_are_named(
     pte: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,6 +389,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 
+@pytest.mark.models
 def test_memory_does_not_grow_with_rows(pte: Path, tmp_path: Path) -> None:
     """Of each input row 4 KB are read: 12 MB, then 240 MB."""
     peaks = []

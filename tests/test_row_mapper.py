@@ -192,7 +192,20 @@ def test_columns_that_do_not_fit(doubled: bytes) -> None:
         RowMapper(lowered(Doubled(), torch.zeros(2, 3, dtype=torch.uint8)))({"x": np.full((2, 3), 300)})
 
 
+def test_rows_of_which_some_are_stacked_and_some_are_not() -> None:
+    mapper = RowMapper(lowered(Scaled(), torch.zeros(2, 3), torch.zeros(2)))
+    with pytest.raises(InvalidArgument, match="row 0: method 'forward': rows of some inputs are stacked, and those of"):
+        mapper({"x": np.zeros((4, 2, 3), np.float32), "scale": np.zeros(4, np.float32)})
+
+
 def test_methods_that_no_row_fits() -> None:
+    class Constant(torch.nn.Module):
+        def forward(self, n: int) -> torch.Tensor:
+            return torch.ones(2)
+
+    with pytest.raises(InvalidArgument, match="method 'forward' takes no tensor, so that its results are the same"):
+        RowMapper(bytes(delegraph.lower(Constant(), (3,)))).loaded()
+
     class Counter(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -228,3 +241,10 @@ def test_sent_to_another_process_it_is_its_path(doubled: bytes, tmp_path: Path) 
         sent = pickle.dumps(mapper)
         assert len(sent) < 2000
         np.testing.assert_array_equal(pickle.loads(sent)({"x": ROWS})["output"], ROWS * 2)
+
+
+def test_items_that_are_mapped_may_be_batched(doubled: bytes) -> None:
+    batches = delegraph.Concurrency(max_batch=8, max_waiting=20)
+    with delegraph.load(doubled, concurrency=batches) as model:
+        results = list(model.map(ROWS[row : row + 1] for row in range(11)))
+    np.testing.assert_array_equal(np.concatenate(results), ROWS * 2)

@@ -37,25 +37,29 @@ class MappedInput:
         """How many dims it has."""
         return len(self.tensor.sizes())
 
-    def is_whole(self, row: NDArray[Any]) -> bool:
-        """Whether `row` is the input of a call by itself, and not one of those that are stacked along dim 0."""
-        return row.ndim == self.rank
+    def is_alone(self, rows: NDArray[Any]) -> bool:
+        """Whether each of `rows` is the input of a call by itself, and not stacked with others along dim 0."""
+        return rows.ndim - 1 == self.rank
 
     def row(self, value: Any) -> NDArray[Any]:
-        """A row's value in the input's dtype, with the dims that it has in the input. Raises `InvalidType` for numbers
-        that the dtype cannot hold, `InvalidArgument` for other dims."""
+        """A row's value, with a dim of 1 before its own. Raises as `rows`, and `InvalidArgument` for None."""
         if value is None:
             raise InvalidArgument(f"input {self.name!r}: the row has null")
-        array = self._typed(np.asarray(value))
-        tail = self.tensor.sizes()[1:]
-        if array.ndim == 1 and len(tail) > 1 and array.size == prod(tail) and not self.tensor.is_dynamic():
-            array = array.reshape(tail)
-        if self.rank - array.ndim not in (0, 1):
+        return self.rows(np.asarray(value)[np.newaxis])
+
+    def rows(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Rows along dim 0 in the input's dtype, with the dims that they have in the input. Raises `InvalidType` for
+        numbers that the dtype cannot hold, `InvalidArgument` for other dims."""
+        typed = self._typed(rows)
+        tail, shape = self.tensor.sizes()[1:], typed.shape[1:]
+        if len(shape) == 1 and len(tail) > 1 and shape[0] == prod(tail):
+            typed = typed.reshape(-1, *tail)
+        if self.rank - (typed.ndim - 1) not in (0, 1):
             raise InvalidArgument(
-                f"input {self.name!r}: the row has shape {list(array.shape)}, and rows of {self.tensor!r} have"
+                f"input {self.name!r}: the row has shape {list(shape)}, and rows of {self.tensor!r} have"
                 f" {self.rank - 1} dims, or {self.rank}, each a call"
             )
-        return array
+        return typed
 
     def _typed(self, array: NDArray[Any]) -> NDArray[Any]:
         code = self.tensor.dtype()
@@ -85,19 +89,16 @@ class MappedMethod:
     least: int
     most: int
 
-    def call(self, rows: Sequence[Sequence[NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-        """The outputs, by column, of a call on so many rows of each input, all of one shape. Raises as the call."""
-        count = len(rows[0])
-        whole = {mapped.is_whole(own[0]) for mapped, own in zip(self.inputs, rows, strict=True)}
-        if len(whole) > 1:
-            raise InvalidArgument(
-                f"method {self.name!r}: some columns have the rows of a call, and some a call's input"
-            )
-        (is_alone,) = whole
+    def call(self, inputs: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The outputs, by column, of a call on rows of each input. Raises as the call."""
+        alone = {mapped.is_alone(rows) for mapped, rows in zip(self.inputs, inputs, strict=True)}
+        if len(alone) > 1:
+            raise InvalidArgument(f"method {self.name!r}: rows of some inputs are stacked, and those of others are not")
+        (is_alone,) = alone
         flat = list(self.constants)
-        for mapped, own in zip(self.inputs, rows, strict=True):
-            flat[mapped.index] = own[0] if is_alone else _stacked(own, self.least)
-        results = self.method.execute(flat)
+        for mapped, rows in zip(self.inputs, inputs, strict=True):
+            flat[mapped.index] = rows[0] if is_alone else _filled(rows, self.least)
+        results, count = self.method.execute(flat), len(inputs[0])
         return {
             column: storable(results[index][np.newaxis] if is_alone else self._cut(results[index], column, count))
             for index, column in self.outputs.items()
@@ -112,14 +113,14 @@ class MappedMethod:
             )
         return output[:count]
 
-    def rows_of_a_call(self, rows: Sequence[NDArray[Any]]) -> int:
+    def rows_of_a_call(self, inputs: Sequence[NDArray[Any]]) -> int:
         """How many rows like these go into one call."""
-        return 1 if self.inputs[0].is_whole(rows[0]) else self.most
+        return 1 if self.inputs[0].is_alone(inputs[0]) else self.most
 
 
-def _stacked(rows: Sequence[NDArray[Any]], least: int) -> NDArray[Any]:
-    filled = [*rows, *[rows[-1]] * (least - len(rows))]
-    return np.stack(filled)
+def _filled(rows: NDArray[Any], least: int) -> NDArray[Any]:
+    """At least so many rows: the last one again."""
+    return rows if len(rows) >= least else np.concatenate([rows, np.repeat(rows[-1:], least - len(rows), 0)])
 
 
 def mapped_methods(

@@ -44,7 +44,7 @@ _OF_A_ROW: Final = (InvalidArgument, InvalidType, Internal, LimitExceeded)
 
 RowFunction: TypeAlias = "Callable[[Columns], Any]"
 _Inputs: TypeAlias = "list[list[NDArray[Any]]]"
-"""A row's value of each input, method by method."""
+"""Rows of each input along dim 0, method by method."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,22 +171,34 @@ class _Run:
             self._inputs(inputs, rows)
 
     def _inputs(self, columns: Columns, rows: range) -> None:
-        """Call the methods on `rows`, those of one shape together."""
+        """Call the methods on `rows`: on all where each column is an array of numbers, else on those of one shape."""
         columns = self._named(columns)
+        methods = self._mapper.mapped
+        if all(_is_numbers(columns[mapped.column]) for method in methods for mapped in method.inputs):
+            try:
+                whole = [[mapped.rows(columns[mapped.column]) for mapped in method.inputs] for method in methods]
+            except _OF_A_ROW:
+                pass  # row by row it is seen which are wrong
+            else:
+                self._calls(list(rows), whole)
+                return
         sound: list[tuple[int, _Inputs]] = []
         for place, row in enumerate(rows):
             try:
-                sound.append((row, self._row(columns, place)))
+                own = [[mapped.row(columns[mapped.column][place]) for mapped in method.inputs] for method in methods]
             except _OF_A_ROW as error:
                 self._fail(row, error)
+            else:
+                sound.append((row, own))
         sound.sort(key=_shapes)  # stable: rows of one shape stay in order
-        for _, alike in groupby(sound, key=_shapes):
-            self._calls(list(alike))
-
-    def _row(self, columns: Columns, place: int) -> _Inputs:
-        return [
-            [mapped.row(columns[mapped.column][place]) for mapped in method.inputs] for method in self._mapper.mapped
-        ]
+        for _, group in groupby(sound, key=_shapes):
+            alike = list(group)
+            places = [range(len(method.inputs)) for method in methods]
+            stacked = [
+                [np.concatenate([own[method][place] for _, own in alike]) for place in inputs]
+                for method, inputs in enumerate(places)
+            ]
+            self._calls([row for row, _ in alike], stacked)
 
     def _named(self, columns: Columns) -> Columns:
         """`columns`, by the names that the methods want; the only one there is may have any. Raises `InvalidArgument`
@@ -199,30 +211,30 @@ class _Run:
                 raise InvalidArgument(f"there is no column {column!r}; columns are {', '.join(columns)}")
         return columns
 
-    def _calls(self, rows: list[tuple[int, _Inputs]]) -> None:
+    def _calls(self, rows: Sequence[int], inputs: _Inputs) -> None:
         """Call the methods on rows of one shape, as many at a time as each takes."""
+        if not rows:
+            return
         methods = self._mapper.mapped
-        size = min(method.rows_of_a_call(own) for method, own in zip(methods, rows[0][1], strict=True))
+        size = min(method.rows_of_a_call(own) for method, own in zip(methods, inputs, strict=True))
         for start in range(0, len(rows), size):
-            self._call(rows[start : start + size])
+            self._call(rows[start : start + size], _cut(inputs, start, start + size))
 
-    def _call(self, rows: list[tuple[int, _Inputs]]) -> None:
-        numbers = [row for row, _ in rows]
+    def _call(self, rows: Sequence[int], inputs: _Inputs) -> None:
         try:
             outputs: dict[str, Any] = {}
-            for place, method in enumerate(self._mapper.mapped):
-                inputs = [[own[place][index] for _, own in rows] for index in range(len(method.inputs))]
-                outputs |= method.call(inputs)
+            for method, own in zip(self._mapper.mapped, inputs, strict=True):
+                outputs |= method.call(own)
             if self._mapper.finish is not None:
                 outputs = self._checked("finish", self._mapper.finish, outputs, "output", len(rows))
         except (*_OF_A_ROW, _Failed) as error:
             if len(rows) == 1:
-                self._fail(numbers[0], error)
+                self._fail(rows[0], error)
             else:
-                for row in rows:
-                    self._call([row])
+                for place, row in enumerate(rows):
+                    self._call([row], _cut(inputs, place, place + 1))
         else:
-            self._results.append((numbers, outputs))
+            self._results.append((rows, outputs))
 
     def _checked(self, what: str, function: RowFunction, rows: Columns, only: str, count: int) -> dict[str, Any]:
         """The result of a user's function for `count` rows, by column. Raises `_Failed` for whatever it raises."""
@@ -290,6 +302,14 @@ class _Slice(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._columns)
+
+
+def _cut(inputs: _Inputs, start: int, end: int) -> _Inputs:
+    return [[rows[start:end] for rows in own] for own in inputs]
+
+
+def _is_numbers(column: Any) -> bool:
+    return isinstance(column, np.ndarray) and column.dtype != object
 
 
 def _shapes(row: tuple[int, _Inputs]) -> list[tuple[int, ...]]:

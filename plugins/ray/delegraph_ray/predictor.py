@@ -21,7 +21,10 @@ class DelegraphPredictor:
     """Calls a program on batches of rows, in the actors of `map_batches`.
 
         results = dataset.map_batches(
-            DelegraphPredictor, fn_constructor_kwargs={"path": "/shared/model.pte"}, concurrency=4, batch_format="numpy"
+            DelegraphPredictor,
+            fn_constructor_kwargs={"path": "/shared/model.pte"},
+            compute=ray.data.ActorPoolStrategy(size=4),
+            batch_format="numpy",
         )
 
     path: the program: a path that each node has, or, where nodes do not share a disk, `shipped("model.pte")`, which

@@ -108,6 +108,16 @@ def failure(dataset: Any) -> str:
     return str(caught.value)
 
 
+def test_a_folder_in_which_nothing_can_be_written(
+    nodes: Any, pte: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELEGRAPH_RAY_CACHE", str(pte / "below"))  # a file
+    with pytest.raises(delegraph.RuntimeFault, match=r"DELEGRAPH_RAY_CACHE: no folder for shipped files: "):
+        shipped(pte).path()
+    with pytest.raises(delegraph.RuntimeFault, match=r"none.pte: cannot be read, to be shipped: "):
+        shipped(tmp_path / "none.pte")
+
+
 def test_a_path_that_a_node_does_not_have(nodes: Any) -> None:
     told = failure(mapped("/nowhere/m.pte"))
     assert "AccessFailed" in told and "on node " in told and "/nowhere/m.pte" in told
