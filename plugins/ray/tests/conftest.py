@@ -15,8 +15,6 @@ import delegraph
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # elsewhere too: nodes have the loopback's address
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-ray = pytest.importorskip("ray", reason="`make test-ray` installs Ray beside .venv")
-pytest.importorskip("ray.data")
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,8 @@ class Nodes:
 
 @pytest.fixture(scope="session")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    import ray
+    import ray.data
     from ray.cluster_utils import Cluster
 
     folder = tmp_path_factory.mktemp("nodes")
