@@ -102,6 +102,21 @@ def _total(results: Any) -> Any:
     return {"total": results["output"].sum(1)}
 
 
+def test_documents_of_several_lines_and_of_megabytes(pte: Path, tmp_path: Path) -> None:
+    texts = ["a\nb, c\n", "d" * 3_000_000, "e"]
+    quoted = "".join(f'"{text}"\n' for text in texts)
+    (tmp_path / "in.csv").write_text(f"text\n{quoted}")
+    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
+    for name in ("in.csv", "in.jsonl"):
+        delegraph.map_table(pte, tmp_path / name, tmp_path / "out.parquet", prepare=_lengths, keep=[])
+        expected = [[2.0 * len(text)] * 3 for text in texts]
+        assert pq.read_table(tmp_path / "out.parquet")["output"].to_pylist() == expected
+
+
+def _lengths(rows: Any) -> Any:
+    return np.array([[len(text)] * 3 for text in rows["text"]], np.float32)
+
+
 def test_a_folder_of_tables_is_one_table(pte: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for part in range(4):
@@ -471,6 +486,9 @@ def test_what_cannot_be_read_or_written(pte: Path, source: Path, tmp_path: Path)
             delegraph.map_table(pte, tmp_path / place, tmp_path / target)
     with pytest.raises(InvalidArgument, match="has no column 'b'; columns are id, x"):
         delegraph.map_table(pte, source, tmp_path / "o.parquet", inputs={"x": "b"})
+    for inside, target in ((source, source), (tmp_path, tmp_path / "o.parquet")):
+        with pytest.raises(InvalidArgument, match=r"lies in the input .*, which it would change; name another"):
+            delegraph.map_table(pte, inside, target)
     with pytest.raises(InvalidArgument, match="part_rows=0, workers=1; both are at least 1"):
         delegraph.map_table(pte, source, tmp_path / "o.parquet", part_rows=0)
     with pytest.raises(InvalidArgument, match="column 'id' is in the input and among the results"):

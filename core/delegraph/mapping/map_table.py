@@ -122,6 +122,8 @@ def map_table(
     mapper = RowMapper(model, methods, inputs or {}, outputs or {}, batch_size, prepare, finish, on_error)
     mapper = replace(mapper, model=mapper.module).loaded()  # the Module goes to other processes, with its options
     rows = open_source(source)
+    if path.resolve().is_relative_to(rows.path.resolve()):
+        raise InvalidArgument(f"the output {path} lies in the input {rows.path}, which it would change; name another")
     _require_columns(rows, mapper, keep)
     job = Job(os.urandom(8).hex(), mapper, None if keep is None else tuple(keep))
     resumed, failed, count = _run(job, rows, path, workers, part_rows, restart, progress)

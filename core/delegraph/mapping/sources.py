@@ -34,6 +34,10 @@ PART_BYTES: Final = 2**26
 """The bytes of rows after which a part ends, whatever rows it was to have: what one process has in memory of them."""
 
 
+_BLOCK_BYTES: Final = 2**24
+"""Bytes of text that are read at a time; a row has to fit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Rows in files; `count` is how many, where the files say it. `kind` None: a row for each file."""
@@ -58,7 +62,7 @@ class Source:
 
     def _dataset(self) -> ds.Dataset:
         try:
-            return ds.dataset([str(file) for file in self.files], format=self.kind)
+            return ds.dataset([str(file) for file in self.files], format=_format(self.kind))
         except (pa.ArrowException, OSError) as error:
             raise AccessFailed(f"{self.path} is no {self.kind} that can be read: {error}") from error
 
@@ -90,6 +94,20 @@ class Source:
         wide = [metadata.row_group(group) for group in range(min(metadata.num_row_groups, 1))]
         widest = max((group.total_byte_size // max(group.num_rows, 1) for group in wide), default=1)
         return max(1, min(rows, PART_BYTES // max(widest, 1)))
+
+
+def _format(kind: str | None) -> Any:
+    """The format, with blocks that hold long rows, and texts of several lines in CSV."""
+    if kind == "csv":
+        import pyarrow.csv as csv
+
+        lines = csv.ParseOptions(newlines_in_values=True)
+        return ds.CsvFileFormat(read_options=csv.ReadOptions(block_size=_BLOCK_BYTES), parse_options=lines)
+    if kind == "json":
+        import pyarrow.json as json
+
+        return ds.JsonFileFormat(read_options=json.ReadOptions(block_size=_BLOCK_BYTES))
+    return kind
 
 
 def open_source(path: str | os.PathLike[str]) -> Source:
