@@ -48,8 +48,8 @@ def called(tree: ast.AST) -> set[str]:
 def names_of_plug_ins() -> set[str]:
     """Distributions, their packages, and the ids of their backends."""
     named = [
-        plugin for plugin in PLUGINS if plugin.name != "delegraph-testkit"
-    ]  # a tool, which the command line recommends
+        plugin for plugin in PLUGINS if plugin.name not in ("delegraph-testkit", "delegraph-ray")
+    ]  # tools, which the command line recommends
     projects = [tomllib.loads((plugin.folder / "pyproject.toml").read_text("utf-8"))["project"] for plugin in named]
     entries = [project.get("entry-points", {}).get("delegraph.backends", {}) for project in projects]
     names = {name for plugin in named for name in (plugin.name, plugin.package.name)}

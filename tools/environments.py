@@ -27,6 +27,7 @@ __all__ = [
     "MKDOCS",
     "ORACLES",
     "PEERS",
+    "RAY",
     "SETTINGS",
     "TWINE",
     "VENV",
@@ -117,11 +118,16 @@ class Environment:
             shutil.rmtree(ROOT / self.folder / self.without)
 
 
+ON_RAY: Final = "delegraph-ray"
+"""The distribution whose dependency, Ray, is too large for an environment that does not test it."""
+
+
 def _editable(names: tuple[str, ...] = (), extras: tuple[str, ...] = ()) -> list[str]:
-    """pip's words for our distributions, or for those of these names, each with those of the extras that it has."""
+    """pip's words for our distributions but `ON_RAY`, or for those of these names, each with those of the extras that
+    it has."""
     words = []
     for distribution in DISTRIBUTIONS:
-        if not names or distribution.name in names:
+        if distribution.name in names or (not names and distribution.name != ON_RAY):
             chosen = ",".join(extra for extra in extras if extra in distribution.extras)
             folder = f"./{distribution.folder.relative_to(ROOT).as_posix()}"
             words += ["-e", f"{folder}[{chosen}]" if chosen else folder]
@@ -139,6 +145,7 @@ VENV = Environment(
         ["--upgrade", "pip>=25.1"],
         _built_with(),
         ["--no-build-isolation", *_editable(extras=DEVELOPED_WITH), "-r", "requirements-dev.txt"],
+        ["--no-build-isolation", "--no-deps", *_editable((ON_RAY,))],
     ],
     own_python=True,
 )
@@ -182,6 +189,9 @@ def with_torch(version: str) -> Environment:
 # WebGPU inside is an onnxruntime of its own, which hides that of .venv.
 ACCELERATORS = Environment("build/accelerators", lambda: [["--no-deps", "-r", "requirements-accelerators.txt"]])
 WEBGPU = Environment("build/webgpu", lambda: [["--no-deps", "-r", "requirements-webgpu.txt"]])
+
+# Without what they depend on: most of it is in .venv, and would hide what is there.
+RAY = Environment("build/ray", lambda: [["--no-deps", "-r", "requirements-ray.txt"]])
 
 PEERS = Environment("build/peers", lambda: [_built_with(), ["-r", "requirements-peers.txt"]], own_python=True)
 

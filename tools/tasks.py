@@ -26,6 +26,7 @@ from tools.environments import (
     MKDOCS,
     ORACLES,
     PEERS,
+    RAY,
     TWINE,
     VENV,
     VIEWER,
@@ -226,6 +227,12 @@ def test_serving() -> None:
 
 
 @task(When.NIGHT)
+def test_ray() -> None:
+    """rows on a cluster of Ray, two nodes on loopback, whose actors are killed; and on Dask"""
+    run("-m", "pytest", "-q", "-m", "ray", "plugins/ray/tests", beside=RAY, OMP_NUM_THREADS="1")
+
+
+@task(When.NIGHT)
 def test_wheels() -> None:
     """the wheels, and strangers' plug-ins, in empty environments: without torch, with it, on each Python here"""
     wheels()
@@ -380,6 +387,7 @@ def bench() -> None:
     run("-m", "benchmarks.dsp")
     run("-m", "benchmarks.shared_machine")
     run("-m", "benchmarks.npu", "--svg", "out/npu")
+    run("-m", "benchmarks.map", beside=RAY)
     run("-W", "ignore", "-m", "benchmarks.executorch_bridge", environment=EXECUTORCH)
 
 

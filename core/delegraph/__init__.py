@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from delegraph.debugging.numeric_gap import numeric_gap
     from delegraph.debugging.result import Debugged, Fault
     from delegraph.errors import DelegraphError, LoweringError, PluginError, RuntimeFault
+    from delegraph.mapping.map_table import MappedTable, MapProgress, map_table
+    from delegraph.mapping.row_mapper import RowMapper
     from delegraph.program.limits import Limits
     from delegraph.runtime.concurrency import Concurrency
     from delegraph.runtime.execution.tracing import EventTracer
@@ -60,6 +62,8 @@ __all__ = [
     "LoweringConfig",
     "LoweringError",
     "LoweringReport",
+    "MapProgress",
+    "MappedTable",
     "Method",
     "MethodMeta",
     "Module",
@@ -67,6 +71,7 @@ __all__ = [
     "PluginError",
     "Program",
     "QuantizedModel",
+    "RowMapper",
     "Runtime",
     "RuntimeFault",
     "__version__",
@@ -75,6 +80,7 @@ __all__ = [
     "debug",
     "load",
     "lower",
+    "map_table",
     "numeric_gap",
     "prepare_qat",
     "quantize",
@@ -96,6 +102,8 @@ __getattr__, __dir__ = lazy_names(
         "delegraph.debugging.numeric_gap": ("numeric_gap",),
         "delegraph.debugging.result": ("Debugged", "Fault"),
         "delegraph.errors": ("DelegraphError", "LoweringError", "PluginError", "RuntimeFault"),
+        "delegraph.mapping.map_table": ("MappedTable", "MapProgress", "map_table"),
+        "delegraph.mapping.row_mapper": ("RowMapper",),
         "delegraph.program.limits": ("Limits",),
         "delegraph.runtime.concurrency": ("Concurrency",),
         "delegraph.runtime.execution.tracing": ("EventTracer",),

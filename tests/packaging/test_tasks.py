@@ -118,7 +118,7 @@ def test_an_environment_has_its_programs_where_the_platform_puts_them(tmp_path: 
 
 
 def test_every_distribution_is_installed_with_what_developing_takes() -> None:
-    words = VENV.installs()[-1]
+    words = [word for words in VENV.installs() for word in words]
     for distribution in DISTRIBUTIONS:
         folder = distribution.folder.relative_to(ROOT).as_posix()
         extras = ",".join(extra for extra in ("aot", "cli") if extra in distribution.extras)

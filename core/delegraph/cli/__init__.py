@@ -26,6 +26,7 @@ _COMMANDS: Final = (
     "compare",
     "debug",
     "run",
+    "map",
     "profile",
     "inspect",
     "diff",
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (DelegraphError, OSError, ModuleNotFoundError) as error:
-        known = torch_missing("this command", error) if isinstance(error, ModuleNotFoundError) else error
+        known = error if isinstance(error, DelegraphError | OSError) else torch_missing("this command", error)
         if args.traceback or known is None:
             raise
         print(f"delegraph {args.command}: {_about(args, str(known))}", file=sys.stderr)

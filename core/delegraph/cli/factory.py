@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
-import sys
 from argparse import ArgumentError
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
 from delegraph.aot.export import DynamicShapes, ExampleArguments
+from delegraph.cli.source_files import function_from
 from delegraph.errors import LoweringError, cause_of
 
 __all__ = ["ModelToLower", "called", "field_by_method", "models_from"]
@@ -60,37 +57,11 @@ def _loaded(path: str) -> ExportedProgram:
 
 def called(spec: str) -> object:
     """The result of the function that `spec` names. Raises as `models_from`."""
-    place, separator, name = spec.rpartition(":")
-    if not separator:
-        raise ArgumentError(None, f"{spec!r} names no function: write MODEL.py:factory")
-    factory = getattr(_module(place, spec), name, None)
-    if not callable(factory):
-        raise ArgumentError(None, f"{place} has no function {name!r}")
+    factory = function_from(spec)
     try:
         return factory()
     except Exception as cause:
         raise LoweringError(f"{spec} raised {cause_of(cause)}") from cause
-
-
-def _module(place: str, spec: str) -> ModuleType:
-    is_file = place.endswith(".py")
-    if is_file and not os.path.isfile(place):
-        raise ArgumentError(None, f"{spec}: there is no file {place}")
-    # as `python MODEL.py` and `python -m MODEL` would find the model's imports
-    sys.path.insert(0, os.path.dirname(os.path.abspath(place)) if is_file else os.getcwd())
-    try:
-        return _load(place) if is_file else importlib.import_module(place)
-    except Exception as cause:
-        raise LoweringError(f"importing {place} raised {cause_of(cause)}") from cause
-
-
-def _load(path: str) -> ModuleType:
-    name = os.path.splitext(os.path.basename(path))[0]
-    module_spec = importlib.util.spec_from_file_location(name, path)
-    assert module_spec is not None and module_spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
-    return module
 
 
 def _model(source: object, where: str) -> ModelToLower:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from delegraph.runtime.method_meta import MethodMeta
     from delegraph.runtime.program import Program
 
-__all__ = ["add_arguments", "inputs_of", "limits", "main_method", "open_program"]
+__all__ = ["add_arguments", "add_loading", "inputs_of", "limits", "main_method", "open_program"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[INDEX=]SIZES",
         help="sizes of a dynamic input, such as 0=1,16; without INDEX, of all dynamic inputs (default: the largest)",
     )
+    add_loading(parser)
+
+
+def add_loading(parser: argparse.ArgumentParser) -> None:
+    """Add how the program is loaded, and for how long it may run."""
     parser.add_argument(
         "--timeout",
         type=numbers.seconds,

@@ -7,7 +7,7 @@ result = model(x, mask=m)          # NumPy arrays in, NumPy arrays out; torch te
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from threading import Lock
@@ -292,6 +292,10 @@ class Module:
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """The main method's result, awaited; see `StructuredMethod.acall`."""
         return await self._main.acall(*args, **kwargs)
+
+    def map(self, *iterables: Iterable[Any], buffersize: int | None = None) -> Iterator[Any]:
+        """The main method's results for the items of `iterables`, in order; see `StructuredMethod.map`."""
+        return self._main.map(*iterables, buffersize=buffersize)
 
     def close(self) -> None:
         """Refuse new calls, wait for those that run or stand in line, and destroy the delegates. Calls raise

@@ -313,6 +313,22 @@ class Program:
                 loader.release(data)
         return self._digests[place]
 
+    def content_digest(self) -> str:
+        """SHA-256 of the bytes of its files, the `.pte` and then each `.ptd`, in hexadecimal digits.
+
+        Raises `InvalidState` for a program made of records, which has none."""
+        if not self._loaders:
+            raise InvalidState("this Program was made of records, and has no file")
+        import hashlib
+
+        content = hashlib.sha256()
+        for loader in self._loaders:
+            for start in range(0, loader.size(), 2**24):
+                piece = loader.load(start, min(2**24, loader.size() - start))
+                content.update(piece)
+                loader.release(piece)
+        return content.hexdigest()
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Sent to another process, where its files are opened, and mapped, again; bytes are sent along.
 

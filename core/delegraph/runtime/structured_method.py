@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,39 @@ class StructuredMethod:
         """The result of `submit`, awaited; if the task is cancelled, so is the call, and no other. Raises as both."""
         submitted = self._submitted
         return await submitted.result(submitted.submit(*self._flat(args, kwargs), self._structured))
+
+    def map(self, *iterables: Iterable[Any], buffersize: int | None = None) -> Iterator[Any]:
+        """The results of calling it on the items of `iterables`, in their order, as the built-in `map` gives them.
+
+            for embedding in model.map(batches): ...
+
+        Calls run in threads of the module's, as many at a time as `Concurrency` says. The iterables are read as results
+        are taken: at most `buffersize` items before the first result, and one more for each (None: twice as many as
+        run at a time). Arrays must not change before their result is there. A call that raises does so where its
+        result would stand, and ends it, as does whoever stops taking results: what is left is cancelled.
+
+        Raises `InvalidArgument` for a `buffersize` below 1 or no iterable, and what `submit` and the calls raise.
+        """
+        from delegraph.runtime.mapped_calls import calls_ahead, results_in_order
+
+        if not iterables:
+            raise InvalidArgument(f"method {self._name!r}: map takes an iterable for each argument; there is none")
+        ahead = calls_ahead(self._submitted.workers, buffersize)
+        return results_in_order(self.submit, zip(*iterables, strict=False), ahead)
+
+    def execute(self, inputs: Sequence[object]) -> list[Any]:
+        """Run once on the flat inputs, as `Method.execute`, on a worker: from any thread, as calling it."""
+        return self._execute(inputs)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """A name for each flat output: `output`, or `output_0` … by place; by key where the result has keys."""
+        import re
+
+        count = self.metadata.num_outputs()
+        paths = [f"[{place}]" for place in range(count)] if self._result is None else list(self._result.paths())
+        words = ["_".join(re.findall(r"\w+", path)) for path in paths if count > 1 or "'" in path] or [""]
+        return tuple(f"output_{word}".strip("_") if not word or word[0].isdigit() else word for word in words)
 
     def close(self) -> None:
         """Refuse new calls, wait for the others, and destroy the delegates."""

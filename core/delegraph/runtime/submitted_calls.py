@@ -148,7 +148,12 @@ class Call(Future[Any]):
         """Run on `worker`, unless it was cancelled, or has waited for too long."""
         with self._calls.workers.lock:
             begins = self.begins()
-        if begins and not self.refuses():
+            is_late = begins and monotonic() > self._deadline
+            if begins and not is_late:
+                self._worker = worker  # at once: whoever cancels it from now on has to stop its run
+        if is_late:
+            self.set_exception(self._calls.workers.late())
+        elif begins:
             self.run_alone(worker)
 
     def refuses(self) -> bool:

@@ -102,7 +102,9 @@ def test_version_imports_no_plugin() -> None:
 
 
 def test_an_unknown_command_is_wrong_usage(refused: Refused) -> None:
-    choices = "'lower', 'quantize', 'compare', 'debug', 'run', 'profile', 'inspect', 'diff', 'view', 'sign', 'select',"
+    choices = (
+        "'lower', 'quantize', 'compare', 'debug', 'run', 'map', 'profile', 'inspect', 'diff', 'view', 'sign', 'select',"
+    )
     assert f"invalid choice: 'walk' (choose from {choices} 'codegen', 'cache', 'plugins', 'doctor', 'new')" in refused(
         "walk", code=2
     )

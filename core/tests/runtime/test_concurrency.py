@@ -465,6 +465,23 @@ def test_a_cancelled_run_says_so_and_the_next_one_is_not_touched(build: Any, gat
     assert answer(model.submit(number(1)).result(PATIENCE)) == 1
 
 
+def test_a_call_is_cancelled_between_its_turn_and_its_run(
+    build: Any, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    run_alone = Call.run_alone
+
+    def cancelled_first(call: Call, worker: Any) -> None:
+        told.append(call.cancel())
+        run_alone(call, worker)
+
+    monkeypatch.setattr(Call, "run_alone", cancelled_first)
+    call = gated(build, gate, workers=1).submit(number(1))
+    with pytest.raises(Cancelled):
+        call.result(PATIENCE)
+    assert told == [True]
+
+
 def test_a_run_is_cancelled_before_it_began(build: Any, gate: Gate) -> None:
     model = gated(build, gate, workers=1)
 
