@@ -46,6 +46,7 @@ SETTINGS: Final = {
     "SEED": "0",
     "NUMERICS": "",
     "CHROMIUM": "",
+    "DEBIAN": "",
     "VERSION": "",
     "DRY": "",
 }
