@@ -13,8 +13,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +30,11 @@ _FOLDER: Final = ROOT / "build" / "platforms"
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A processor: its name in Linux, in Debian and in QEMU, and the release of Debian that is run."""
+    """A processor: its name in Linux, in Debian and in QEMU, and the release of Debian that is run.
+
+    cpu: the one that QEMU emulates, or its own. shown: files below the root, where QEMU looks first: onnxruntime reads
+    what processor it runs on, and ends where that is this machine's.
+    """
 
     name: str
     debian: str
@@ -38,6 +42,7 @@ class Platform:
     suite: str = "trixie"  # the first with a NumPy that we admit (2.2; bookworm has 1.24) and with riscv64
     is_big_endian: bool = False
     cpu: str = ""
+    shown: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -55,10 +60,27 @@ class Platform:
         return f"qemu-{self.qemu}-static"
 
 
+_CORTEX_A72: Final = """\
+processor\t: 0
+Features\t: fp asimd evtstrm crc32 cpuid
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x0
+CPU part\t: 0xd08
+CPU revision\t: 3
+"""
+"""/proc/cpuinfo there. Arm's numbers: "Cortex-A72 Technical Reference Manual", register MIDR_EL1."""
+
+_CPU: Final = "sys/devices/system/cpu"
+
 PLATFORMS: Final = (
     Platform(
-        "aarch64", "arm64", "aarch64", cpu="cortex-a72"
-    ),  # QEMU's own has pointer authentication, six times as slow
+        "aarch64",
+        "arm64",
+        "aarch64",
+        cpu="cortex-a72",  # QEMU's own has pointer authentication, with which all takes six times as long
+        shown={"proc/cpuinfo": _CORTEX_A72, f"{_CPU}/possible": "0\n", f"{_CPU}/present": "0\n"},
+    ),
     Platform("armhf", "armhf", "arm"),
     Platform("riscv64", "riscv64", "riscv64"),
     Platform("s390x", "s390x", "s390x", suite="forky", is_big_endian=True),  # trixie's index names files that are gone
@@ -97,6 +119,9 @@ def ready(platform: Platform) -> None:
         (root / name).symlink_to(f"usr/{name}")
     for package in _fetched(platform):
         _unpack(package, root)
+    for place, text in platform.shown.items():
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / place).write_text(text, "utf-8")
     for library in root.glob("usr/lib/*/*/lib*.so.3"):  # which update-alternatives would link: BLAS and LAPACK
         (library.parents[1] / library.name).symlink_to(library.relative_to(library.parents[1]))
     shutil.rmtree(platform.folder / "apt")

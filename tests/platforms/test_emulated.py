@@ -107,3 +107,43 @@ def test_big_endian_machines_are_refused_in_a_line(computed: Callable[[Platform]
         words = json.loads((computed(platform) / f"{name}.json").read_text())
         assert words.startswith("NotSupported: this machine is big-endian")
         assert "\n" not in words
+
+
+# ---- aarch64, whole --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def installed(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of a bundle for 64-bit Arm, put there by its installer, which has no network."""
+    platform = PLATFORMS[0]
+    if not platform.python.exists():
+        pytest.skip("python -m tools.platforms makes the interpreters")
+    folder = tmp_path_factory.mktemp("bundle")
+    version = subprocess.run([platform.python, "-V"], capture_output=True, text=True, check=True).stdout
+    python = ".".join(version.split()[1].split(".")[:2])
+    files = [str(programs / f"{name}.pte") for name in PROGRAMS]
+    target = ["--platform", f"manylinux_2_28_{platform.name}", "--python", python, "--find-links", "dist"]
+    command = [sys.executable, "-m", "delegraph", "bundle", *files, *target, "-o", str(folder / "out")]
+    subprocess.run(command, cwd=ROOT, check=True)
+    done = subprocess.run(
+        ["sh", "install.sh", "--target", folder / "packages", "--quiet"],
+        cwd=folder / "out",
+        env={"PATH": "/usr/bin:/bin", "PYTHON": str(platform.python), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("can be loaded here") == len(PROGRAMS)
+    return folder / "packages"
+
+
+@pytest.fixture(scope="session")
+def computed_whole(programs: Path, installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what aarch64 computes with the bundle's packages: NumPy's own wheel, and onnxruntime."""
+    return outputs_of(PLATFORMS[0].python, programs, tmp_path_factory.mktemp("whole"), installed)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_bundle_computes_the_same_on_aarch64(computed_whole: Path, expected: Path, name: str) -> None:
+    compare(expected / f"{name}.npz", computed_whole / f"{name}.npz")

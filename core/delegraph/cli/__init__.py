@@ -32,6 +32,7 @@ _COMMANDS: Final = (
     "view",
     "sign",
     "select",
+    "bundle",
     "push",
     "codegen",
     "cache",
