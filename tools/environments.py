@@ -47,6 +47,7 @@ SETTINGS: Final = {
     "SEED": "0",
     "NUMERICS": "",
     "CHROMIUM": "",
+    "DEBIAN": "",
     "VERSION": "",
     "DRY": "",
 }

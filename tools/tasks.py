@@ -188,6 +188,14 @@ ON_WEBGPU: Final = "backends/providers/tests/webgpu"
 
 
 @task(When.NIGHT)
+def test_platforms() -> None:
+    """aarch64, armhf, riscv64 and s390x under QEMU, and a device behind ssh; names what of Debian is missing"""
+    wheels()
+    run("-m", "tools.platforms")
+    pytest("--dist", "loadfile", "-m", "platforms", "tests/platforms")
+
+
+@task(When.NIGHT)
 def mutants() -> None:
     """limits on what strangers' files may ask for, each moved by one: a test of it has to fail"""
     pytest("-m", "mutants", "tests/mutants")

@@ -10,6 +10,8 @@
     │   ├── UnsupportedOperator          a backend refuses a node that its partitioner took
     │   └── PreprocessError              a backend refuses a partition, or its preprocess failed
     ├── NotInstalled                     torch, or another package that a call needs, is not installed
+    ├── BundleError                      a wheel that a program needs is not to be had for a platform
+    ├── DeviceError                      a device behind ssh cannot be reached, or lacks what a program needs
     ├── ETRecordError                    an ETRecord was not asked for, is not complete or cannot be read
     ├── CodegenError                     a kernels.yaml does not fit torch's schemas or its kernels
     ├── PluginError                      who offers what
@@ -43,12 +45,14 @@ __all__ = [
     "FOREIGN",
     "AccessFailed",
     "BackendMissing",
+    "BundleError",
     "Busy",
     "Cancelled",
     "CodegenError",
     "DelegateInvalidCompatibility",
     "DelegateInvalidHandle",
     "DelegraphError",
+    "DeviceError",
     "ETRecordError",
     "FallbackWarning",
     "Internal",
@@ -200,6 +204,20 @@ class NotInstalled(DelegraphError, ModuleNotFoundError):
 
     What to do: install the package that the message names; to run a file that is lowered already, nothing:
     `delegraph.load` needs no torch.
+    """
+
+
+class BundleError(DelegraphError):
+    """A wheel that a program needs cannot be gathered for another machine.
+
+    What to do: name a folder that has the wheel (`--find-links`), or a platform and a Python for which there is one.
+    """
+
+
+class DeviceError(DelegraphError):
+    """A device behind ssh cannot be reached, lacks what a program needs, or a file did not arrive.
+
+    What to do: try `ssh HOST true`; install there what the message names. A file that was there is as it was.
     """
 
 

@@ -25,6 +25,7 @@ PACKAGES: Final = (
     "delegraph.plugins",
     "delegraph.program",
     "delegraph.devtools",
+    "delegraph.remote",
 )
 """Importing one of these costs nothing: each name is imported when it is first used."""
 

@@ -33,6 +33,8 @@ _COMMANDS: Final = (
     "view",
     "sign",
     "select",
+    "bundle",
+    "push",
     "codegen",
     "cache",
     "plugins",

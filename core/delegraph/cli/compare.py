@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from delegraph.cli import backend_options, bounds, numbers
+from delegraph.cli import backend_options, bounds, device_arguments, numbers
 
 if TYPE_CHECKING:
     from delegraph.comparison.result import Comparison
@@ -63,6 +63,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     backend_options.add_argument(parser)
     bounds.add_argument(parser)
+    device_arguments.add_host(parser, "run the candidates")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -105,5 +106,6 @@ def _compare(args: argparse.Namespace, progress: Callable[[str], object]) -> Com
         rounds=args.rounds,
         seconds=args.seconds,
         timeout=args.timeout,
+        device=device_arguments.device(args, args.host) if args.host else None,
         progress=progress,
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
-from delegraph.cli import backend_options, kernel_order, numbers, program_arguments
+from delegraph.cli import backend_options, device_arguments, kernel_order, numbers, program_arguments
 
 if TYPE_CHECKING:
     from delegraph.cli.timing import Timing
@@ -74,6 +74,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="t.json",
         help="also write the JSON there, where nothing that a plug-in prints gets into it",
     )
+    device_arguments.add_host(parser, "run it")
     parser.set_defaults(run=run)
 
 
@@ -81,6 +82,10 @@ def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
     from delegraph.cli.bundled import is_bundled, verify
 
+    if args.host:
+        from delegraph.cli.run_there import run_there
+
+        return run_there(args)
     if is_bundled(args.program):
         _refuse(args, ("inputs", "seed", "shape", "output", "output_dir", "trace"), "it brings its inputs")
         _refuse(args, ("isolated",), "its test cases run here")

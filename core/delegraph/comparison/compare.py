@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -30,6 +31,7 @@ from delegraph.plugins.discovery import did_you_mean
 from delegraph.plugins.plugin_spec import PluginSpec
 from delegraph.plugins.registry import default_registry
 from delegraph.program.dtypes import storable
+from delegraph.remote import Device, DeviceFolder
 
 __all__ = ["compare"]
 
@@ -48,9 +50,10 @@ def compare(
     rounds: int = 5,
     seconds: float = 0.5,
     timeout: float = TIMEOUT,
+    device: Device | None = None,
     progress: bool | Callable[[str], object] = False,
 ) -> Comparison:
-    """Lower a model for each of `backends` by each of `recipes`, run them in turns on this machine, and compare.
+    """Lower a model for each of `backends` by each of `recipes`, run them in turns, and compare.
 
         compared = delegraph.compare(model, (x,), backends=["cpu", "openvino"], recipes=["float", "int8_dynamic"])
         compared.print()
@@ -69,6 +72,8 @@ def compare(
     rounds: how many turns each candidate gets.
     seconds: about how long a turn takes.
     timeout: how many seconds a candidate's process may take, with loading; one that takes longer is left out.
+    device: where they run, `delegraph.remote.Device("user@board")`, over ssh; None is this machine. What runs is
+        installed there, what lowers here.
     progress: say on standard error what is done, or tell a function.
 
     Every candidate runs in processes of its own, in turns; each round begins with another one. One that cannot be
@@ -94,8 +99,11 @@ def compare(
     }
     data = {method: list(batches) for method, batches in batches_by_method(calibration_data, programs).items()}
     prepared = list(candidates(programs, chosen, recipes, data, started))
-    with tempfile.TemporaryDirectory(prefix="delegraph-compare-") as folder:
-        runners = _runners(prepared, inputs, backend_options or {}, timeout, Path(folder))
+    with (
+        tempfile.TemporaryDirectory(prefix="delegraph-compare-") as folder,
+        DeviceFolder(device) if device else nullcontext() as there,
+    ):
+        runners = _runners(prepared, inputs, backend_options or {}, timeout, Path(folder), there)
         in_turns([runner for by_method in runners for runner in by_method.values()], rounds, seconds, started)
         expected = {method: outputs_of(program) for method, program in programs.items()}
         compared = [_compared(candidate, own, expected) for candidate, own in zip(prepared, runners, strict=True)]
@@ -108,6 +116,7 @@ def _runners(
     backend_options: Mapping[str, Mapping[str, bool | int | str]],
     timeout: float,
     folder: Path,
+    device: DeviceFolder | None,
 ) -> list[dict[str, Runner]]:
     """The runners of each candidate, by method; the files that they read lie in `folder`."""
     paths = {method: folder / f"{index}.npz" for index, method in enumerate(inputs)}
@@ -124,7 +133,7 @@ def _runners(
             for number, (method, path) in enumerate(paths.items()):
                 name = f"{candidate.backends}, {candidate.recipe}: {method}"
                 outputs = own / f"{number}.npz"
-                runners[-1][method] = Runner(name, own / "model.pte", method, path, outputs, options, timeout)
+                runners[-1][method] = Runner(name, own / "model.pte", method, path, outputs, options, timeout, device)
     return runners
 
 

@@ -17,6 +17,7 @@ from statistics import median
 from typing import Final, TypedDict
 
 from delegraph.errors import DelegraphError, RuntimeFault
+from delegraph.remote import DeviceFolder, Done
 
 __all__ = ["TIMEOUT", "Runner", "Times", "in_turns"]
 
@@ -62,7 +63,8 @@ class Turn(TypedDict):
 
 @dataclass(slots=True)
 class Runner:
-    """One method of one program, run by itself again and again; `timeout` is what each process may take, in seconds."""
+    """One method of one program, run by itself again and again, here or on a device; `timeout` is what each process may
+    take, in seconds."""
 
     name: str
     program: Path
@@ -71,13 +73,14 @@ class Runner:
     outputs: Path
     backend_options: str = ""
     timeout: float = TIMEOUT
+    device: DeviceFolder | None = None
     repeat: int = FEW
     turns: list[Turn] = field(default_factory=list)
     problem: str = ""
 
     def prepare(self, seconds: float) -> None:
         """Run a few times, write the outputs, and see how many executions fill `seconds`."""
-        said = self._run("--output", str(self.outputs))
+        said = self._run("--output", self.outputs)
         self.repeat = min(MOST, max(1, round(seconds / said["latency_seconds"]["median"])))
 
     def turn(self) -> None:
@@ -94,37 +97,44 @@ class Runner:
             max(peaks, default=None),
         )
 
-    def _run(self, *more: str) -> Turn:
+    def _run(self, *more: str | Path) -> Turn:
         """The result that the process writes into a file: its standard output is open to whatever plug-ins print."""
-        told, words = self.outputs.with_suffix(".json"), self.outputs.with_suffix(".txt")
+        told = self.outputs.with_suffix(".json")
         told.unlink(missing_ok=True)
-        with words.open("wb") as errors:
-            try:
-                done = subprocess.run(
-                    [*self._command(told), *more],
-                    stdout=subprocess.DEVNULL,
-                    stderr=errors,
-                    timeout=self.timeout,
-                    check=False,
-                )
-            except subprocess.TimeoutExpired:
-                raise RuntimeFault(f"its process took more than {self.timeout:g} s and was ended") from None
-        if done.returncode or not told.exists():
-            reason = self._reason(words.read_text("utf-8", "replace").strip())
-            raise RuntimeFault(reason or f"ended with exit code {done.returncode}")
+        words = [*self._words(told), *more]
+        if self.device is not None:
+            done = self.device.run(words, [told, self.outputs], self.timeout)
+        else:
+            done = run_here(words, self.outputs.with_suffix(".txt"), self.timeout)
+        if done.code is None:
+            raise RuntimeFault(f"its process took more than {self.timeout:g} s and was ended")
+        if done.code or not told.exists():
+            raise RuntimeFault(self._reason(done.stderr.strip()) or f"ended with exit code {done.code}")
         turn: Turn = json.loads(told.read_text("utf-8"))
         return turn
 
-    def _command(self, told: Path) -> list[str]:
+    def _words(self, told: Path) -> list[str | Path]:
         options = ["--backend-options", self.backend_options] if self.backend_options else []
-        files = ["--inputs", str(self.inputs), "--json-file", str(told)]
-        named = ["--method", self.method, "--repeat", str(self.repeat), *files, *options]
-        return [sys.executable, "-m", "delegraph", "run", str(self.program), *named]
+        files: list[str | Path] = ["--inputs", self.inputs, "--json-file", told]
+        return ["run", self.program, "--method", self.method, "--repeat", str(self.repeat), *files, *options]
 
     def _reason(self, text: str) -> str:
         """The error message in `text`, without the name of our own file; the last line of a text that is no message."""
         _, named, message = text.rpartition("delegraph run: ")
         return message.removeprefix(f"{self.program}: ") if named else text.rpartition("\n")[2]
+
+
+def run_here(words: Sequence[str | Path], errors: Path, timeout: float) -> Done:
+    """Run `python -m delegraph WORDS`; what it writes to its standard error goes into a file, without a limit."""
+    command = [sys.executable, "-m", "delegraph", *map(str, words)]
+    with errors.open("wb") as file:
+        try:
+            code = subprocess.run(
+                command, stdout=subprocess.DEVNULL, stderr=file, timeout=timeout, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return Done(None, "", "")
+    return Done(code, "", errors.read_text("utf-8", "replace"))
 
 
 def in_turns(runners: Sequence[Runner], rounds: int, seconds: float, started: Callable[[str], object]) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 from delegraph.errors import PluginNotFound
 from delegraph.plugins.discovery import HOST, normalised
 
-__all__ = ["Distribution", "Distributions"]
+__all__ = ["PURE", "Distribution", "Distributions"]
 
 PURE: Final = "py3-none-any"
 """The tag of a wheel that runs everywhere."""

@@ -17,7 +17,7 @@ from delegraph.devtools.selective_build.bytecode import PREAMBLE, compiled
 from delegraph.devtools.selective_build.contents import PACKAGE, Contents
 from delegraph.errors import InvalidArgument
 
-__all__ = ["wheel", "wheel_identity", "wheel_name", "zipapp"]
+__all__ = ["packed", "wheel", "wheel_identity", "wheel_name", "zipapp"]
 
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 """The earliest that a zip file can tell."""
@@ -56,6 +56,11 @@ def wheel(contents: Contents, identity: tuple[str, str]) -> bytes:
         f"{info}/WHEEL": _wheel_text(contents.tag).encode(),
         f"{info}/entry_points.txt": _entry_points(contents).encode(),
     }
+    return packed(files, info)
+
+
+def packed(files: Mapping[str, bytes], info: str) -> bytes:
+    """A wheel of its files, whose metadata are in the folder `info`: with its record of them."""
     record = [f"{path},sha256={_digest(data)},{len(data)}\n" for path, data in files.items()]
     return _zip({**files, f"{info}/RECORD": "".join([*record, f"{info}/RECORD,,\n"]).encode()})
 

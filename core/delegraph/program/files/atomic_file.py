@@ -22,7 +22,7 @@ from delegraph.program.schema import Buffer
 
 try:
     import fcntl
-except ImportError:  # Windows: a temporary file that is open cannot be removed there anyway
+except ImportError:  # Windows: a file that is open gets no other name, and is not removed, with a lock or without
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["write_atomically", "write_together"]
@@ -94,7 +94,12 @@ class _Temporary:
             # a given src_dir_fd, of no use to an absolute path, makes this linkat(2), which follows the link
             os.link(self.place, name, src_dir_fd=self.file.fileno(), follow_symlinks=True)
             self.name = name
-        os.replace(self.name, target)
+        if fcntl is None:
+            self.file.close()
+        try:
+            os.replace(self.name, target)
+        except PermissionError as error:
+            raise PermissionError(error.errno, _told(error), target) from error
         self.name = None
 
 
@@ -123,6 +128,12 @@ def _write(target: str, pieces: Iterable[Buffer], cleanup: ExitStack) -> _Tempor
     except OSError as error:
         raise _naming(target, error, temporary.name) from error
     return temporary
+
+
+def _told(error: PermissionError) -> str:
+    if fcntl is not None:
+        return str(error.strerror)
+    return f"{error.strerror}; Windows replaces no file that somebody has open, or loaded: end that first"
 
 
 def _write_in_place(device: str, pieces: Iterable[Buffer]) -> None:
@@ -214,9 +225,10 @@ def _keep_old(target: str, cleanup: ExitStack) -> partial[None]:
     except OSError:  # a file system without hard links
         return partial(_nothing)
     cleanup.callback(_unlink, kept)
-    with suppress(OSError):
-        cleanup.callback(os.close, descriptor := os.open(kept, os.O_RDONLY))
-        _lock(descriptor)
+    if fcntl is not None:
+        with suppress(OSError):
+            cleanup.callback(os.close, descriptor := os.open(kept, os.O_RDONLY))
+            _lock(descriptor)
     return partial(os.replace, kept, target)
 
 
