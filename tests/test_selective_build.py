@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import zipfile
@@ -207,15 +206,12 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def in_their_tools(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def in_their_tools(programs: Path, executorch_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What ExecuTorch's tools make of our YAML, and of the same programs."""
-    python = os.environ.get("DELEGRAPH_EXECUTORCH_PYTHON", str(ROOT / ".venv-executorch" / "bin" / "python"))
-    if not Path(python).exists():
-        pytest.skip("ExecuTorch is not here: run `make setup-executorch`")
     yaml = tmp_path_factory.mktemp("yaml") / "ops.yaml"
     paths = [programs / "plain.pte", programs / "everything.pte", programs / "cpu.pte"]
     select(*paths, "-o", yaml)
-    command = [python, "-c", THEIR_TOOLS, str(yaml), *map(str, paths)]
+    command = [executorch_python, "-c", THEIR_TOOLS, str(yaml), *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -23,6 +23,7 @@ __all__ = [
     "ACCELERATORS",
     "BROWSER",
     "EXECUTORCH",
+    "EXECUTORCH_NEWEST",
     "FUZZ",
     "MKDOCS",
     "ORACLES",
@@ -151,34 +152,30 @@ VENV = Environment(
     own_python=True,
 )
 
-# ExecuTorch lives in an environment of its own: it is what we compare with, never what we need. Delegraph is installed
-# beside it for the bridge to ExecuTorch's backends, with Arm's compilers; tosa-tools asks for an older NumPy than it
-# needs.
-EXECUTORCH = Environment(
-    ".venv-executorch",
-    lambda: [
-        _built_with(),
-        ["executorch==1.4.1", "transformers>=4.50,<6", "pytest", "pytest-xdist>=3"],
-        ["pluggy", "ml_dtypes", "onnxruntime>=1.31,<1.32", "onnx", "onnx_ir", "ethos-u-vela"],
-        ["jsonschema"],
-        ["--no-deps", "tosa-tools"],
-        [
-            "--no-deps",
-            "--no-build-isolation",
-            *_editable(
-                (
-                    "delegraph",
-                    "delegraph-partitioners",
-                    "delegraph-onnx",
-                    "delegraph-cpu",
-                    "delegraph-portable",
-                    "delegraph-executorch",
-                )
-            ),
+
+def _with_executorch(version: str, folder: str) -> Environment:
+    """ExecuTorch in an environment of its own: it is what we compare with, never what we need.
+
+    Delegraph is installed beside it for the bridge to ExecuTorch's backends, with Arm's compilers; tosa-tools asks for
+    an older NumPy than it needs.
+    """
+    beside = ("delegraph", "delegraph-partitioners", "delegraph-onnx", "delegraph-cpu", "delegraph-portable")
+    return Environment(
+        folder,
+        lambda: [
+            _built_with(),
+            [f"executorch=={version}", "transformers>=4.50,<6", "pytest", "pytest-xdist>=3"],
+            ["pluggy", "ml_dtypes", "onnxruntime>=1.31,<1.32", "onnx", "onnx_ir", "ethos-u-vela"],
+            ["jsonschema"],
+            ["--no-deps", "tosa-tools"],
+            ["--no-deps", "--no-build-isolation", *_editable((*beside, "delegraph-executorch"))],
         ],
-    ],
-    own_python=True,
-)
+        own_python=True,
+    )
+
+
+EXECUTORCH = _with_executorch("1.4.1", ".venv-executorch")
+EXECUTORCH_NEWEST = _with_executorch("1.5.1", ".venv-executorch-1.5")
 
 
 def with_torch(version: str) -> Environment:

@@ -22,6 +22,7 @@ from tools.environments import (
     ACCELERATORS,
     BROWSER,
     EXECUTORCH,
+    EXECUTORCH_NEWEST,
     FUZZ,
     MKDOCS,
     ORACLES,
@@ -249,17 +250,33 @@ def test_wheels() -> None:
 
 @task(When.NIGHT)
 def test_executorch() -> None:
-    """compares with ExecuTorch, in an environment of its own"""
-    EXECUTORCH.ready()
-    pytest("--dist", "loadfile", "-m", "executorch", "--ignore", "plugins/executorch/tests/test_upstream.py")
+    """compares with ExecuTorch 1.4, in an environment of its own"""
+    compare_with_executorch(EXECUTORCH)
+
+
+@task(When.NIGHT)
+def test_executorch_newest() -> None:
+    """the same with ExecuTorch 1.5"""
+    compare_with_executorch(EXECUTORCH_NEWEST)
+
+
+def compare_with_executorch(peer: Environment) -> None:
+    """The tests that compare with what is installed in `peer`, but ExecuTorch's own."""
+    pytest(
+        *("--dist", "loadfile", "-m", "executorch", "--ignore", "plugins/executorch/tests/test_upstream.py"),
+        DELEGRAPH_EXECUTORCH_PYTHON=str(peer.ready().python),
+    )
 
 
 @task(When.NIGHT)
 def test_upstream() -> None:
-    """ExecuTorch's own tests with their imports changed, and its own backends through the bridge"""
-    EXECUTORCH.ready()
-    run("-m", "pytest", "-q", "-m", "executorch", "plugins/executorch/tests/test_upstream.py")
-    pytest("--dist", "loadfile", "plugins/executorch/tests/bridge", environment=EXECUTORCH)
+    """ExecuTorch's own tests, of 1.4 and 1.5, with their imports changed, and its own backends through the bridge"""
+    for peer in (EXECUTORCH, EXECUTORCH_NEWEST):
+        python = str(peer.ready().python)
+        own = ("-m", "pytest", "-q", "-m", "executorch", "plugins/executorch/tests/test_upstream.py")
+        run(*own, DELEGRAPH_EXECUTORCH_PYTHON=python)
+        bridge = ("--dist", "loadfile", "plugins/executorch/tests/bridge")
+        pytest(*bridge, environment=peer, DELEGRAPH_EXECUTORCH_PYTHON=python)
 
 
 @task(When.NIGHT)
@@ -417,8 +434,9 @@ def bench_peers() -> None:
 
 @task(When.HAND)
 def setup_executorch() -> None:
-    """.venv-executorch, with ExecuTorch and its backends"""
+    """.venv-executorch and .venv-executorch-1.5, with ExecuTorch and its backends"""
     EXECUTORCH.ready()
+    EXECUTORCH_NEWEST.ready()
 
 
 @task(When.HAND)
@@ -437,7 +455,7 @@ def release() -> None:
 @task(When.HAND)
 def clean() -> None:
     """removes the environments and what was built"""
-    for folder in (VENV.folder, EXECUTORCH.folder, "build", "dist"):
+    for folder in (VENV.folder, EXECUTORCH.folder, EXECUTORCH_NEWEST.folder, "build", "dist"):
         shutil.rmtree(ROOT / folder, ignore_errors=True)
 
 

@@ -51,6 +51,7 @@ from delegraph.aot.emission.assemble import assemble
 from delegraph.aot.emission.fallback import FallbackRequest, make_fallbacks, runners
 from delegraph.aot.export import ExportRequest, export_method
 from delegraph.aot.export_checks import check_mode
+from delegraph.aot.functional.decompose import Keep
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.functional.vmap_regions import without_vmap
 from delegraph.aot.graph.debug_handles import close_gaps
@@ -59,7 +60,7 @@ from delegraph.aot.graph.stated_bounds import check_bounds, with_bounds
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.passes.run import run_passes
 from delegraph.aot.quantize.program import quantize_program
-from delegraph.aot.quantize.torchao_weights import with_plain_weights
+from delegraph.aot.quantize.torchao_weights import has_torchao_weights, with_plain_weights
 from delegraph.aot.stage import Lowering, Stage, StageWatcher
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import Partitioner
@@ -184,11 +185,18 @@ def _settings(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 def _functional(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     (method,) = methods
     preserved = dict.fromkeys(lowering.config.edge.preserve_ops)
-    program = with_flat_calls(with_plain_weights(method, lowering.programs[method], preserved))
-    keeps = {
-        name: {**kept_whole(program, partitioner, name), **preserved}
-        for name, partitioner in lowering.partitioners.get(method, {}).items()
-    }
+    partitioners = lowering.partitioners.get(method, {})
+
+    def asked(program: ExportedProgram) -> dict[str, Keep]:
+        return {name: {**kept_whole(program, wants, name), **preserved} for name, wants in partitioners.items()}
+
+    program = lowering.programs[method]
+    if has_torchao_weights(program):
+        whole = any_keeps(asked(program).values())
+        of_torchao = {op: accepts for op, accepts in whole.items() if op.namespace == "torchao"}
+        program = with_plain_weights(method, program, {**of_torchao, **preserved})
+    program = with_flat_calls(program)
+    keeps = asked(program)
     functional = functionalize(program, {**any_keeps(keeps.values()), **preserved})
     return replace(lowering.with_programs({method: functional}), keeps={**lowering.keeps, method: keeps})
 

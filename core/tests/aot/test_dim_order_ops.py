@@ -77,13 +77,10 @@ for who in sys.argv[1:]:
 
 @pytest.mark.executorch
 @pytest.mark.parametrize("order", [("ours", "theirs"), ("theirs", "ours")], ids="-".join)
-def test_both_packages_lower_in_one_process(order: tuple[str, str]) -> None:
-    python = os.environ.get("DELEGRAPH_EXECUTORCH_PYTHON", str(ROOT / ".venv-executorch" / "bin" / "python"))
-    if not Path(python).exists():
-        pytest.skip("ExecuTorch's environment is made by `make setup-executorch`")
+def test_both_packages_lower_in_one_process(executorch_python: str, order: tuple[str, str]) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "core")}
     done = subprocess.run(
-        [python, "-c", SCRIPT, *order, *order],
+        [executorch_python, "-c", SCRIPT, *order, *order],
         env=environment,
         capture_output=True,
         text=True,

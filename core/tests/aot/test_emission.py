@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -311,14 +310,12 @@ torch.save(results, folder / "results")
 
 
 @pytest.fixture(scope="module")
-def executorch_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def executorch_results(executorch_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What ExecuTorch's runtime gives for each case, or why it was not reached; one process runs them all."""
-    interpreter = os.environ.get("DELEGRAPH_EXECUTORCH_PYTHON") or _ROOT / ".venv-executorch/bin/python"
-    if not Path(interpreter).exists():
-        pytest.skip("executorch is not installed: run `make setup-executorch`")
     folder = tmp_path_factory.mktemp("executorch")
     not_lowered = {name: fault for name in CASES if (fault := _write_case(name, folder))}
-    done = subprocess.run([interpreter, "-c", _RUN_ON_EXECUTORCH, folder], capture_output=True, text=True, check=False)
+    command = [executorch_python, "-c", _RUN_ON_EXECUTORCH, folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return torch.load(folder / "results") | not_lowered
 
@@ -334,9 +331,6 @@ def _write_case(name: str, folder: Path) -> str | None:
         return repr(error)
     torch.save([list(run) for run in runs], folder / f"{name}.inputs")
     return None
-
-
-_ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.executorch

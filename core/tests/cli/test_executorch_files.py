@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 pytestmark = pytest.mark.executorch
 
-ROOT = Path(__file__).parents[3]
 Told = Callable[..., Any]
 
 WRITE = """
@@ -36,13 +34,10 @@ for name, partitioners in ("kernels", []), ("xnnpack", [XnnpackPartitioner()]):
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def theirs(executorch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `kernels.pte` and `xnnpack.pte`."""
-    python = os.environ.get("DELEGRAPH_EXECUTORCH_PYTHON", str(ROOT / ".venv-executorch" / "bin" / "python"))
-    if not Path(python).exists():
-        pytest.skip("ExecuTorch is not here: run `make setup-executorch`")
     folder = tmp_path_factory.mktemp("theirs")
-    done = subprocess.run([python, "-c", WRITE, str(folder)], capture_output=True, text=True, check=False)
+    done = subprocess.run([executorch_python, "-c", WRITE, str(folder)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return folder
 

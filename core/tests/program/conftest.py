@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 import subprocess
 from collections.abc import Callable
@@ -150,18 +149,13 @@ def flatc_bytes() -> Callable[..., bytes]:
 
 
 @pytest.fixture(scope="session")
-def executorch() -> Callable[..., Any]:
+def executorch(executorch_python: str) -> Callable[..., Any]:
     """Runs a command of `executorch_peer.py` where ExecuTorch is installed; what it prints last, from JSON."""
-    default = ROOT / ".venv-executorch" / "bin" / "python"
-    python = os.environ.get("DELEGRAPH_EXECUTORCH_PYTHON", str(default))
-    if not os.path.exists(python):
-        pytest.skip("no ExecuTorch to compare with: run `make setup-executorch`")
 
     def run(*arguments: str | Path) -> Any:
         peer = Path(__file__).with_name("executorch_peer.py")
-        done = subprocess.run(
-            [python, str(peer), *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False
-        )
+        command = [executorch_python, str(peer), *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr[-4000:]
         return json.loads(done.stdout.splitlines()[-1])
 

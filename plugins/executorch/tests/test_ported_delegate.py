@@ -19,24 +19,15 @@ PAGE = REPOSITORY / "docs" / "coming-from-executorch.md"
 FILE = re.compile(r"^```python (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def example_source() -> Path:
-    found = sorted(
-        (REPOSITORY / ".venv-executorch" / "lib").glob("python3.*/site-packages/executorch/backends/example")
-    )
-    if not found:
-        pytest.skip("ExecuTorch is not here: run `make setup-executorch`")
-    return found[0]
-
-
 def run(folder: Path, script: str) -> str:
     ran = subprocess.run([sys.executable, script], cwd=folder, capture_output=True, text=True, timeout=600, check=False)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
 
-def test_the_example_delegate_is_ported_by_its_imports_alone(tmp_path: Path) -> None:
+def test_the_example_delegate_is_ported_by_its_imports_alone(executorch_package: Path, tmp_path: Path) -> None:
     package = tmp_path / "example_delegate"
-    shutil.copytree(example_source(), package)
+    shutil.copytree(executorch_package / "backends" / "example", package)
     for path in package.rglob("*.py"):
         path.write_text(path.read_text("utf-8").replace("executorch.backends.example", "example_delegate"), "utf-8")
     assert port.main([str(package)]) == 0

@@ -14,9 +14,10 @@ has kernels; torchao's operators have none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -24,28 +25,34 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from delegraph.aot.edge.patterns import ANY, Capture, behind, captured, either, matches, op
+from delegraph.aot.functional.decompose import Keep
 from delegraph.aot.graph.bodies import referenced
+from delegraph.aot.graph.operator_names import operator_name
 from delegraph.aot.quantize.torchao import pt2e
 from delegraph.aot.quantize.weights.as_program import as_program
 from delegraph.aot.quantize.weights.names import add_constant
 from delegraph.aot.quantize.weights.packing import ZERO_CODE, dequantized_weight, pack
-from delegraph.aot.quantize.weights.stored_weights import StoredParameter, gather_rows
+from delegraph.aot.quantize.weights.stored_weights import TABLES, StoredParameter, gather_rows
 from delegraph.aot.torch_internals import is_traceable_wrapper_subclass
 
-__all__ = ["with_plain_weights"]
+__all__ = ["has_torchao_weights", "with_plain_weights"]
 
 aten = torch.ops.aten
 
 
-def with_plain_weights(
-    method: str, program: ExportedProgram, preserved: Collection[torch._ops.OpOverload] = ()
-) -> ExportedProgram:
-    """`program` itself if it has no weights of torchao's; calls of the operators in `preserved` stay as they are.
+def has_torchao_weights(program: ExportedProgram) -> bool:
+    """Whether torchao's `quantize_` went over the model."""
+    tensors = [*program.state_dict.values(), *program.constants.values()]
+    return any(isinstance(tensor, torch.Tensor) and is_traceable_wrapper_subclass(tensor) for tensor in tensors)
+
+
+def with_plain_weights(method: str, program: ExportedProgram, keep: Keep = MappingProxyType({})) -> ExportedProgram:
+    """`program` itself if it has no weights of torchao's; the calls in `keep` stay as they are: others' backends that
+    ask for torchao's operators whole know no other form.
 
     Raises `LoweringError` as `as_program`.
     """
-    tensors = [*program.state_dict.values(), *program.constants.values()]
-    if not any(isinstance(tensor, torch.Tensor) and is_traceable_wrapper_subclass(tensor) for tensor in tensors):
+    if not has_torchao_weights(program):
         return program
     pt2e()  # registers the operators of `quantized_decomposed`
     module = program.module(check_guards=False)
@@ -53,7 +60,7 @@ def with_plain_weights(
     _unwrap(module)
     replacements = []
     for node in list(module.graph.nodes):  # in their order: a rule finds what those before it have put
-        known = node.op == "call_function" and node.target not in preserved
+        known = node.op == "call_function" and not _stays(node, keep)
         rule = _RULES.get(str(node.target)) if known else None
         with module.graph.inserting_before(node):
             replacement = None if rule is None else rule(module, node)
@@ -61,12 +68,20 @@ def with_plain_weights(
             replacement.meta = {**node.meta}  # by whose dtype and shape the rules behind it go
             node.replace_all_uses_with(replacement)
             replacements.append(replacement)
-    gather_rows(module, preserved)
+    gather_rows(module, keep)
     for replacement in replacements:
         replacement.meta.pop("val", None)  # it is found anew
     module.graph.eliminate_dead_code()
     module.recompile()
     return as_program(method, module, program)
+
+
+def _stays(node: Node, keep: Keep) -> bool:
+    """Whether a call is kept whole. That of a table is not: all of it would be dequantized, and few rows are read."""
+    if node.target not in keep or any(operator_name(reader) in TABLES for reader in node.users):
+        return False
+    accepts = keep[node.target]  # type: ignore[index]
+    return accepts is None or accepts(node)
 
 
 def _unwrap(module: GraphModule) -> None:

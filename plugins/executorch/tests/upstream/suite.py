@@ -3,7 +3,7 @@
     python -m tests.upstream.suite                         # from plugins/executorch: into build/upstream, then run all
     python -m tests.upstream.suite PYTEST_ARGUMENTS…       # one session of pytest
 
-Nothing of ExecuTorch's is kept in this repository: its tests are read from the wheel in `.venv-executorch`, rewritten
+Nothing of ExecuTorch's is kept in this repository: its tests are read from the wheel beside `PYTHON`, rewritten
 as `python -m delegraph_executorch.port` rewrites a user's files, and run by a Python without ExecuTorch.
 What tests share (`exir/tests/models.py`, `exir/backend/test/demo_backend.py` …) lies beside them and is ported too; it
 is found under `delegraph_executorch` since the ported folders are appended to its packages' paths. Its backends and
@@ -27,7 +27,7 @@ from .results import Reason, read_reasons
 __all__ = ["APART", "FOLDERS", "port_suite", "reasons_of_tests", "run_sessions", "run_suite"]
 
 REPOSITORY = Path(__file__).parents[4]
-SITE_PACKAGES = REPOSITORY / ".venv-executorch" / "lib"
+PYTHON = os.environ.get("DELEGRAPH_EXECUTORCH_PYTHON", str(REPOSITORY / ".venv-executorch" / "bin" / "python"))
 
 # Folders of its wheel that hold tests, and what those share.
 FOLDERS = (
@@ -119,8 +119,8 @@ def reasons_of_tests() -> dict[str, Reason]:
 
 
 def executorch_package() -> Path:
-    """The package `executorch` in the environment that `make setup-executorch` makes."""
-    (package,) = SITE_PACKAGES.glob("python3.*/site-packages/executorch")
+    """The package `executorch` beside the interpreter `PYTHON`. Raises `ValueError` where it is not."""
+    (package,) = Path(PYTHON).parents[1].glob("lib/python3.*/site-packages/executorch")
     return package
 
 

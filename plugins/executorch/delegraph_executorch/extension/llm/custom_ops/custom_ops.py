@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise ImportError(
         "ExecuTorch's wheel defines llama::custom_sdpa, llama::update_cache and the like in torch, and it cannot be"
-        f" imported here ({error}): install executorch 1.4 where models are lowered; what is lowered runs without it."
+        f" imported here ({error}): install executorch where models are lowered; what is lowered runs without it."
         " Or write the cache with index_put_ or slice assignment on a buffer and call"
         " torch.nn.functional.scaled_dot_product_attention: it is lowered in place and backends take it whole"
     ) from error
