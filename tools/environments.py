@@ -24,6 +24,7 @@ __all__ = [
     "BROWSER",
     "EXECUTORCH",
     "EXECUTORCH_NEWEST",
+    "EXECUTORCH_USERS",
     "FUZZ",
     "MKDOCS",
     "ORACLES",
@@ -153,13 +154,21 @@ VENV = Environment(
 )
 
 
+BESIDE_EXECUTORCH: Final = (
+    "delegraph",
+    "delegraph-partitioners",
+    "delegraph-onnx",
+    "delegraph-cpu",
+    "delegraph-portable",
+)
+
+
 def _with_executorch(version: str, folder: str) -> Environment:
     """ExecuTorch in an environment of its own: it is what we compare with, never what we need.
 
     Delegraph is installed beside it for the bridge to ExecuTorch's backends, with Arm's compilers; tosa-tools asks for
     an older NumPy than it needs.
     """
-    beside = ("delegraph", "delegraph-partitioners", "delegraph-onnx", "delegraph-cpu", "delegraph-portable")
     return Environment(
         folder,
         lambda: [
@@ -168,7 +177,7 @@ def _with_executorch(version: str, folder: str) -> Environment:
             ["pluggy", "ml_dtypes", "onnxruntime>=1.31,<1.32", "onnx", "onnx_ir", "ethos-u-vela"],
             ["jsonschema"],
             ["--no-deps", "tosa-tools"],
-            ["--no-deps", "--no-build-isolation", *_editable((*beside, "delegraph-executorch"))],
+            ["--no-deps", "--no-build-isolation", *_editable((*BESIDE_EXECUTORCH, "delegraph-executorch"))],
         ],
         own_python=True,
     )
@@ -176,6 +185,18 @@ def _with_executorch(version: str, folder: str) -> Environment:
 
 EXECUTORCH = _with_executorch("1.4.1", ".venv-executorch")
 EXECUTORCH_NEWEST = _with_executorch("1.5.1", ".venv-executorch-1.5")
+
+# Packages that export to ExecuTorch, each with what it pins; torchvision as for the zoo.
+EXECUTORCH_USERS = Environment(
+    ".venv-executorch-users",
+    lambda: [
+        _built_with(),
+        ["executorch==1.4.1", "optimum-executorch==1.1.0", "ultralytics>=8.4,<8.5", "pytest", "pytest-xdist>=3"],
+        ["pluggy", "ml_dtypes", "onnxruntime>=1.31,<1.32", "onnx", "onnx_ir"],
+        ["--no-deps", "--no-build-isolation", *_editable((*BESIDE_EXECUTORCH, "delegraph-executorch"))],
+    ],
+    own_python=True,
+)
 
 
 def with_torch(version: str) -> Environment:

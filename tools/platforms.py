@@ -106,9 +106,7 @@ def lacking() -> list[str]:
 def ready(platform: Platform) -> None:
     """Fetch and unpack what is not there. Raises `CalledProcessError`."""
     stamp = platform.folder / ".unpacked"
-    fingerprint = hashlib.sha256(
-        repr((platform, _PACKAGES, setting("DEBIAN"))).encode() + _script(platform)
-    ).hexdigest()
+    fingerprint = hashlib.sha256(repr((platform, _PACKAGES)).encode() + _script(platform)).hexdigest()
     if stamp.is_file() and stamp.read_text("utf-8") == fingerprint:
         return
     print(f"fetching Debian {platform.suite} for {platform.debian}", flush=True)
@@ -131,15 +129,26 @@ def ready(platform: Platform) -> None:
     stamp.write_text(fingerprint, "utf-8")
 
 
+def _mirror() -> str:
+    """Where Debian's packages are: as DEBIAN says, or as this machine's own, if it runs Debian."""
+    if chosen := setting("DEBIAN"):
+        return chosen
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI)"], check=True, capture_output=True, text=True
+    )
+    for address in listed.stdout.split():
+        if address.rstrip("/").endswith("/debian"):
+            return address
+    sys.exit("this machine's packages come from no mirror of Debian; name one: make test-platforms DEBIAN=http://…")
+
+
 def _fetched(platform: Platform) -> Iterator[Path]:
     """The packages' files, fetched by an apt that knows this processor alone, and no system that they are for."""
     apt = platform.folder / "apt"
     for folder in ("lists/partial", "archives/partial"):
         (apt / folder).mkdir(parents=True)
     (apt / "status").touch()
-    (apt / "sources.list").write_text(
-        f"deb [signed-by={_KEYRING}] {setting('DEBIAN')} {platform.suite} main\n", "utf-8"
-    )
+    (apt / "sources.list").write_text(f"deb [signed-by={_KEYRING}] {_mirror()} {platform.suite} main\n", "utf-8")
     settings = {
         "Dir::Etc::sourcelist": apt / "sources.list",
         "Dir::Etc::sourceparts": "/dev/null",

@@ -23,6 +23,7 @@ from tools.environments import (
     BROWSER,
     EXECUTORCH,
     EXECUTORCH_NEWEST,
+    EXECUTORCH_USERS,
     FUZZ,
     MKDOCS,
     ORACLES,
@@ -280,6 +281,12 @@ def test_upstream() -> None:
 
 
 @task(When.NIGHT)
+def test_executorch_users() -> None:
+    """optimum-executorch's recipes and ultralytics' export with their imports changed, on small models"""
+    pytest("-m", "executorch_users", "plugins/executorch/tests/users", environment=EXECUTORCH_USERS.ready())
+
+
+@task(When.NIGHT)
 def test_oracles() -> None:
     """simulated devices against the TOSA reference model, LiteRT, Vela and SCALE-Sim"""
     pytest("-m", "oracles", "backends/npu/tests/oracles", "backends/dsp/tests/oracles", beside=ORACLES)
@@ -455,7 +462,7 @@ def release() -> None:
 @task(When.HAND)
 def clean() -> None:
     """removes the environments and what was built"""
-    for folder in (VENV.folder, EXECUTORCH.folder, EXECUTORCH_NEWEST.folder, "build", "dist"):
+    for folder in (VENV.folder, EXECUTORCH.folder, EXECUTORCH_NEWEST.folder, EXECUTORCH_USERS.folder, "build", "dist"):
         shutil.rmtree(ROOT / folder, ignore_errors=True)
 
 
