@@ -10,8 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from delegraph_executorch.port import main
 from tests.zoo.torchvision_models import load_without_operators
+
+from delegraph_executorch.port import main
 
 HERE = Path(__file__).parent
 

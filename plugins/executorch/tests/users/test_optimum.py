@@ -1,4 +1,4 @@
-"""optimum-executorch, its imports changed: tiny models with random weights, by its recipes, against the exported ones."""
+"""optimum-executorch, ported: tiny models with random weights, lowered by its recipes, against what was exported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ultralytics' export to ExecuTorch, its imports changed: small networks with random weights, against eager."""
+"""ultralytics' export to ExecuTorch, ported: small networks with random weights, against eager."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def test_a_network(network: str, tmp_path: Path) -> None:
     with torch.no_grad():
         expected = yolo.model.eval()(image)
     results = delegraph.load(next(folder.glob("*.pte")))(image.numpy())
-    first, reference = (np.asarray(each[0] if isinstance(each, (tuple, list)) else each) for each in (results, expected))
+    first, reference = (np.asarray(each[0] if isinstance(each, tuple | list) else each) for each in (results, expected))
     assert np.abs(first - reference).max() < 1e-3 * np.abs(reference).max()
