@@ -105,12 +105,18 @@ class Runtime:
         verification: Verification = Verification.InternalConsistency,
         enable_etdump: bool = False,
         debug_buffer_size: int = 0,
+        data_path: os.PathLike[str] | str | None = None,
     ) -> Program:
-        """Load a `.pte` from bytes, a binary file object, or a path, which is mapped.
+        """Load a `.pte` from bytes, a binary file object, or a path, which is mapped; `data_path` is the `.ptd` with
+        weights that are outside it.
 
         With `enable_etdump` its methods are traced; a `debug_buffer_size` in bytes keeps what instructions write.
         """
         program = self._runtime.load_program(
-            data, verification=verification, enable_etdump=enable_etdump, debug_buffer_size=debug_buffer_size
+            data,
+            verification=verification,
+            data_path=data_path,
+            enable_etdump=enable_etdump,
+            debug_buffer_size=debug_buffer_size,
         )
         return Program(ExecuTorchProgram(program, enable_etdump), None)

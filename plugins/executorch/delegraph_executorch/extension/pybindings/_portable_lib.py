@@ -296,9 +296,10 @@ def _load_program(
     enable_etdump: bool = False,
     debug_buffer_size: int = 0,
     program_verification: Verification = Verification.Minimal,
+    data_path: str | None = None,
 ) -> ExecuTorchProgram:
-    """The program in the `.pte` at `path`."""
-    return _loaded(MmapDataLoader(path), enable_etdump, debug_buffer_size, program_verification)
+    """The program in the `.pte` at `path`, and the `.ptd` at `data_path` if it has one."""
+    return _loaded(MmapDataLoader(path), enable_etdump, debug_buffer_size, program_verification, data_path)
 
 
 def _load_program_from_buffer(
@@ -306,17 +307,26 @@ def _load_program_from_buffer(
     enable_etdump: bool = False,
     debug_buffer_size: int = 0,
     program_verification: Verification = Verification.Minimal,
+    data_path: str | None = None,
 ) -> ExecuTorchProgram:
-    """The program in the bytes of a `.pte`."""
-    return _loaded(BufferDataLoader(buffer), enable_etdump, debug_buffer_size, program_verification)
+    """The program in the bytes of a `.pte`, and the `.ptd` at `data_path` if it has one."""
+    return _loaded(BufferDataLoader(buffer), enable_etdump, debug_buffer_size, program_verification, data_path)
 
 
 def _loaded(
-    source: DataLoader, enable_etdump: bool, debug_buffer_size: int, verification: Verification
+    source: DataLoader,
+    enable_etdump: bool,
+    debug_buffer_size: int,
+    verification: Verification,
+    data_path: str | None,
 ) -> ExecuTorchProgram:
     with failing_to("load program"):
         program = Runtime.get().load_program(
-            source, verification=verification, enable_etdump=enable_etdump, debug_buffer_size=debug_buffer_size
+            source,
+            verification=verification,
+            data_path=data_path,
+            enable_etdump=enable_etdump,
+            debug_buffer_size=debug_buffer_size,
         )
     return ExecuTorchProgram(program, enable_etdump)
 
