@@ -271,13 +271,14 @@ def compare_with_executorch(peer: Environment) -> None:
 
 @task(When.NIGHT)
 def test_upstream() -> None:
-    """ExecuTorch's own tests, of 1.4 and 1.5, with their imports changed, and its own backends through the bridge"""
-    for peer in (EXECUTORCH, EXECUTORCH_NEWEST):
-        python = str(peer.ready().python)
-        own = ("-m", "pytest", "-q", "-m", "executorch", "plugins/executorch/tests/test_upstream.py")
-        run(*own, DELEGRAPH_EXECUTORCH_PYTHON=python)
-        bridge = ("--dist", "loadfile", "plugins/executorch/tests/bridge")
-        pytest(*bridge, environment=peer, DELEGRAPH_EXECUTORCH_PYTHON=python)
+    """ExecuTorch 1.4's own tests with their imports changed, and its backends, those of 1.5 too, through the bridge"""
+    bridge, own = "plugins/executorch/tests/bridge", "plugins/executorch/tests/test_upstream.py"
+    python = str(EXECUTORCH.ready().python)
+    run("-m", "pytest", "-q", "-m", "executorch", own, DELEGRAPH_EXECUTORCH_PYTHON=python)
+    pytest("--dist", "loadfile", bridge, environment=EXECUTORCH, DELEGRAPH_EXECUTORCH_PYTHON=python)
+    newest = str(EXECUTORCH_NEWEST.ready().python)
+    lists = ("--ignore", f"{bridge}/test_upstream_there.py")  # cannot_pass/ says which tests of 1.4 need the wheel
+    pytest(*lists, bridge, environment=EXECUTORCH_NEWEST, DELEGRAPH_EXECUTORCH_PYTHON=newest)
 
 
 @task(When.NIGHT)
