@@ -86,11 +86,11 @@ class BridgedPartitioner(Partitioner):
 
 
 def _declined_for_xnnpack(result: Any) -> dict[Node, str]:
-    """Take XNNPACK's tag from calls that read a stored weight in a form that it does not know, and from those that
-    restore it: all of them, with a reason each.
+    """Take XNNPACK's tag from calls that read integers, those that read a stored weight in a form that it does not know,
+    and those that restore it: all of them, with a reason each.
 
-    Unless the weight is dequantized as it stands in the file, and values are quantized too, XNNPACK fails to compile,
-    or multiplies by the codes and says nothing.
+    XNNPACK takes the bytes of integers for floats. Unless the weight is dequantized as it stands in the file, and
+    values are quantized too, XNNPACK fails to compile, or multiplies by the codes and says nothing.
     """
     tags = {tag for tag, spec in result.partition_tags.items() if spec.backend_id == "XnnpackBackend"}
     program = result.tagged_exported_program
@@ -98,6 +98,8 @@ def _declined_for_xnnpack(result: Any) -> dict[Node, str]:
     restored: dict[Node, list[Node]] = {}  # what is computed of constants -> the calls that do it
     declined: dict[Node, str] = {}
     for node in program.graph.nodes:
+        if node.meta.get(_TAG) in tags and not _rounds(node) and any(map(_is_integers, node.all_input_nodes)):
+            declined[node] = _INTEGERS
         weights = [source for source in node.all_input_nodes if any(map(_dequantizes, restored.get(source, ())))]
         if node.op == "placeholder" and node.name not in inputs:
             restored[node] = []
@@ -125,6 +127,7 @@ def _take_out(nodes: Collection[Node], result: Any) -> None:
 
 
 _UNKNOWN = "XNNPACK computes with stored weights where values are quantized too, and codes stand in bytes of their own"
+_INTEGERS = "XNNPACK takes integers for floats"
 _TURNS = ("permute_copy", "t_copy", "transpose_copy")
 
 
@@ -132,12 +135,19 @@ def _dequantizes(node: Node) -> bool:
     return ".dequantize_" in str(node.target)
 
 
+def _rounds(node: Node) -> bool:
+    return any(step in str(node.target) for step in ("quantize_", "choose_qparams"))
+
+
+def _is_integers(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and not value.dtype.is_floating_point and value.dtype is not torch.bool
+
+
 def _rounding(values: Iterable[Node]) -> Iterator[Node]:
     """The calls that quantize and dequantize these values, which XNNPACK knows before a product alone."""
     for value in values:
-        if value.target is operator.getitem or any(
-            step in str(value.target) for step in ("quantize_", "choose_qparams")
-        ):
+        if value.target is operator.getitem or _rounds(value):
             yield value
             yield from _rounding(value.all_input_nodes)
 

@@ -232,6 +232,24 @@ def test_weights_that_our_recipes_stored(recipe: str) -> None:
     np.testing.assert_allclose(delegraph.load(bytes(lowered))(args[0].numpy()), model(*args).detach(), atol=0.1)
 
 
+def test_codes_that_are_restored_by_hand() -> None:
+    """XNNPACK takes the conversion of integers, and reads their bytes as floats."""
+
+    class Restored(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.codes = torch.nn.Buffer(torch.randint(-128, 127, (8, 16), dtype=torch.int8))
+            self.scales = torch.nn.Buffer(torch.rand(8, 1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.linear(x.relu(), self.codes.view(8, 16).to(torch.float32) * self.scales)
+
+    model, x = Restored(), torch.randn(4, 16)
+    lowered = delegraph.lower(model, (x,), backends=["executorch:xnnpack"])
+    assert lowered.report.methods["forward"].delegates
+    np.testing.assert_allclose(delegraph.load(bytes(lowered))(x.numpy()), model(x), rtol=1e-5, atol=1e-3)
+
+
 def test_the_model_is_left_as_it_was() -> None:
     model, args = conv_net()
     before = {name: value.clone() for name, value in model.state_dict().items()}
