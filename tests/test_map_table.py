@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -176,6 +177,23 @@ def test_workers_give_the_same(pte: Path, source: Path, tmp_path: Path, workers:
     table = pq.read_table(tmp_path / "out.parquet")
     assert table.column("id").to_pylist() == list(range(ROWS))
     assert table.column("total").to_pylist() == (X * 2).sum(1).tolist()
+
+
+class _Measured(ThreadPoolExecutor):
+    """Threads that take what processes would be sent, and note how much that is."""
+
+    def submit(self, function: Any, /, *args: Any, **options: Any) -> Any:
+        sent = pickle.dumps(args[1:])  # without the program
+        self.most = max(getattr(self, "most", 0), len(sent))
+        return super().submit(function, args[0], *pickle.loads(sent), **options)
+
+
+def test_a_worker_is_sent_the_rows_of_its_part_alone(pte: Path, tmp_path: Path) -> None:
+    many = np.zeros((20_000, 3), np.float32)
+    pq.write_table(pa.table({"x": [*many]}), tmp_path / "in.parquet")  # one row group, 240 kB
+    with _Measured(2) as executor:
+        delegraph.map_table(pte, tmp_path / "in.parquet", tmp_path / "out.parquet", workers=executor, part_rows=500)
+    assert executor.most < 20_000
 
 
 def _input(rows: Any) -> Any:

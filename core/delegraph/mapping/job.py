@@ -15,7 +15,7 @@ from delegraph.errors import InvalidArgument
 from delegraph.mapping.arrow import ArrowColumns, arrow_column
 from delegraph.mapping.row_mapper import ERROR, RowMapper
 
-__all__ = ["Job", "begin", "begin_process", "computed"]
+__all__ = ["Job", "begin", "begin_process", "computed", "computed_of_stream", "stream_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,17 @@ def computed(job: Job, first_row: int, table: pa.Table) -> pa.Buffer:
             raise InvalidArgument(
                 f"column {name!r} is in the input and among the results: call one otherwise, or leave one out"
             )
+    return stream_of(pa.table(columns | results))
+
+
+def computed_of_stream(job: Job, first_row: int, rows: pa.Buffer) -> pa.Buffer:
+    """The same, of rows that came from another process: see `stream_of`."""
+    return computed(job, first_row, pa.ipc.open_stream(rows).read_all())
+
+
+def stream_of(table: pa.Table) -> pa.Buffer:
+    """`table` as a stream of Arrow: its rows alone, where pickle takes all that the slice was cut from."""
     sink = pa.BufferOutputStream()
-    whole = pa.table(columns | results)
-    with pa.ipc.new_stream(sink, whole.schema) as writer:
-        writer.write_table(whole)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
     return sink.getvalue()

@@ -220,16 +220,16 @@ def _in_executor(
     job: Job, parts: Iterator[_Part], executor: Executor, most: int, running: dict[Future[pa.Buffer], _Part]
 ) -> Iterator[tuple[int, int, pa.Buffer]]:
     """The same, in an executor, `most` parts at a time. `running` has those that are not given yet."""
-    from delegraph.mapping.job import computed
+    from delegraph.mapping.job import computed_of_stream, stream_of
 
     try:
         while True:
-            for part in islice(parts, most - len(running)):
+            for first, table in islice(parts, most - len(running)):
                 future: Future[pa.Buffer] = Future()
                 try:
-                    future = executor.submit(computed, job, *part)
+                    future = executor.submit(computed_of_stream, job, first, stream_of(table))
                 finally:
-                    running[future] = part
+                    running[future] = (first, table)
             if not running:
                 return
             ready, _ = wait(running, return_when=FIRST_COMPLETED)
