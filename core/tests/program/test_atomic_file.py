@@ -201,16 +201,19 @@ from delegraph.program.files.atomic_file import write_together
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-write_together([(sys.argv[1], [b"new"]), (sys.argv[2], [bytes(1 << 20)])])
+write_together([(sys.argv[1], [b"new"]), (sys.argv[2], [bytes(int(sys.argv[3]))])])
 """
 
 
-def test_the_kernel_refuses_the_second_file_of_two(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nbytes", [1 << 20, 5000], ids=["written", "in the buffer until the end"])
+def test_the_kernel_refuses_the_second_file_of_two(tmp_path: Path, nbytes: int) -> None:
     paths = [tmp_path / "m.ptd", tmp_path / "m.pte"]
     for path in paths:
         path.write_bytes(b"old")
-    done = subprocess.run([sys.executable, "-c", LIMITED, *paths], check=False, capture_output=True, text=True)
-    assert f"File too large: '{paths[1]}'" in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, *paths, str(nbytes)], check=False, capture_output=True, text=True
+    )
+    assert done.stderr.endswith(f"File too large: '{paths[1]}'\n")
     assert [path.read_bytes() for path in paths] == [b"old", b"old"]
     assert sorted(os.listdir(tmp_path)) == ["m.ptd", "m.pte"]
 

@@ -82,7 +82,8 @@ class _Temporary:
 
     def remove(self) -> None:
         """Close it, and remove its name unless that has become the target's."""
-        self.file.close()
+        with suppress(OSError):  # a full disk refuses again what is left in the buffer, without the file's name
+            self.file.close()
         if self.name is not None:
             with suppress(OSError):
                 os.unlink(self.name)
