@@ -95,6 +95,15 @@ def test_csv_has_a_number_or_a_text_in_a_row(pte: Path, tmp_path: Path) -> None:
     assert table.column("total").to_pylist() == [2 * (n + 3) for n in range(20)]
 
 
+def test_csv_of_lists_is_refused_before_anything_is_computed(pte: Path, source: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"column 'x' is list.*; write .parquet, leave a column of the input out"):
+        delegraph.map_table(pte, source, tmp_path / "out.csv", prepare=_never)
+
+
+def _never(rows: Any) -> Any:
+    raise AssertionError("this is not called")
+
+
 def _stacked(rows: Any) -> Any:
     return np.stack([rows[name] for name in "abc"], 1).astype(np.float32)
 
@@ -203,7 +212,9 @@ def _input(rows: Any) -> Any:
 def test_no_rows(pte: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": pa.array([], pa.list_(pa.float32()))}), tmp_path / "in.parquet")
     assert delegraph.map_table(pte, tmp_path / "in.parquet", tmp_path / "out.parquet").rows == 0
-    assert pq.read_table(tmp_path / "out.parquet").num_rows == 0
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert (table.num_rows, table.column_names) == (0, ["x", "output"])
+    assert table.schema.field("output").type.value_type == pa.float32()
 
 
 @pytest.mark.parametrize(
@@ -494,15 +505,22 @@ def test_without_pyarrow(pte: Path, source: Path, monkeypatch: pytest.MonkeyPatc
 def test_what_cannot_be_read_or_written(pte: Path, source: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("x")
     (tmp_path / "bad.parquet").write_text("x")
+    (tmp_path / "dir.csv").mkdir()
+    (tmp_path / "dir.csv" / "text.txt").write_text("x")
+    (tmp_path / "old.csv").touch(0o444)
     for place, target, error, message in (
         ("none.parquet", "o.parquet", AccessFailed, "there is no file or folder"),
         ("in.txt", "o.parquet", InvalidArgument, "a file with rows is called .parquet, .arrow"),
         ("bad.parquet", "o.parquet", AccessFailed, "bad.parquet is no parquet that can be read"),
         ("in.parquet", "o.xlsx", InvalidArgument, "o.xlsx: the output is called .parquet, .arrow"),
+        ("in.parquet", "none/o.parquet", InvalidArgument, "there is no folder .*none; make it first"),
+        ("in.parquet", "dir.csv", InvalidArgument, "the output .*dir.csv is a folder; name a file in it"),
+        ("in.parquet", "old.csv", InvalidArgument, "the output .*old.csv is there, and read-only; remove it"),
+        ("dir.csv", "o.parquet", InvalidArgument, "no column 'x'; columns are path; a folder of files needs a fun"),
     ):
         with pytest.raises(error, match=message):
             delegraph.map_table(pte, tmp_path / place, tmp_path / target)
-    with pytest.raises(InvalidArgument, match="has no column 'b'; columns are id, x"):
+    with pytest.raises(InvalidArgument, match="has no column 'b'; columns are id, x; if it has another name: --input"):
         delegraph.map_table(pte, source, tmp_path / "o.parquet", inputs={"x": "b"})
     for inside, target in ((source, source), (tmp_path, tmp_path / "o.parquet")):
         with pytest.raises(InvalidArgument, match=r"lies in the input .*, which it would change; name another"):
@@ -514,6 +532,7 @@ def test_what_cannot_be_read_or_written(pte: Path, source: Path, tmp_path: Path)
     (tmp_path / "cut.jsonl").write_text('{"x": [1, 2, 3]}\n' * 3 + '{"x": [1, 2')
     with pytest.raises(AccessFailed, match=r"cut.jsonl (cannot be read behind row|is no json)"):
         delegraph.map_table(pte, tmp_path / "cut.jsonl", tmp_path / "o.parquet")
+    assert not [*tmp_path.glob("*.parts")], "a run that has computed nothing leaves nothing"
 
 
 def test_a_program_that_has_no_file(source: Path, tmp_path: Path) -> None:

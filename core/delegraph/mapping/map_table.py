@@ -106,7 +106,7 @@ def map_table(
     try:
         from delegraph.mapping.job import Job
         from delegraph.mapping.sources import open_source
-        from delegraph.mapping.targets import format_of
+        from delegraph.mapping.targets import format_of, require_place, require_writable
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pyarrow":
             raise
@@ -117,6 +117,7 @@ def map_table(
     start = time.perf_counter()
     path = Path(target)
     format_of(path)
+    require_place(path)
     if part_rows < 1 or (isinstance(workers, int) and workers < 1):
         raise InvalidArgument(f"part_rows={part_rows}, workers={workers}; both are at least 1")
     mapper = RowMapper(model, methods, inputs or {}, outputs or {}, batch_size, prepare, finish, on_error)
@@ -125,6 +126,8 @@ def map_table(
     if path.resolve().is_relative_to(rows.path.resolve()):
         raise InvalidArgument(f"the output {path} lies in the input {rows.path}, which it would change; name another")
     _require_columns(rows, mapper, keep)
+    kept = rows.schema if keep is None else [rows.schema.field(name) for name in keep]
+    require_writable(path, kept)
     job = Job(os.urandom(8).hex(), mapper, None if keep is None else tuple(keep))
     resumed, failed, count = _run(job, rows, path, workers, part_rows, restart, progress)
     return MappedTable(path, count, failed, resumed, time.perf_counter() - start)
@@ -132,14 +135,18 @@ def map_table(
 
 def _require_columns(source: Source, mapper: RowMapper, keep: Sequence[str] | None) -> None:
     """Raise `InvalidArgument` for a column that is needed and not there."""
-    there = source.column_names
+    there = source.schema.names
     needed = [mapped.column for method in mapper.mapped for mapped in method.inputs] if mapper.prepare is None else []
-    if len(there) == len(set(needed)) == 1:
+    if len(there) == len(set(needed)) == 1 and source.kind is not None:
         needed = []
     for column in [*needed, *(keep or ())]:
         if column not in there:
-            files = "; a folder of files needs a function that reads them" if source.kind is None else ""
-            raise InvalidArgument(f"{source.path} has no column {column!r}; columns are {', '.join(there)}{files}")
+            remedy = ""
+            if source.kind is None:
+                remedy = "; a folder of files needs a function that reads them: --function, prepare="
+            elif column in needed:
+                remedy = f"; if it has another name: --input COLUMN={column}, inputs={{{column!r}: COLUMN}}"
+            raise InvalidArgument(f"{source.path} has no column {column!r}; columns are {', '.join(there)}{remedy}")
 
 
 def _run(
@@ -152,10 +159,13 @@ def _run(
     progress: Callable[[MapProgress], object] | None,
 ) -> tuple[int, int, int]:
     """Compute what is not done yet and join it all: rows that were done, that failed, and all."""
+    import pyarrow as pa
+
     from delegraph.mapping.identity import identity
+    from delegraph.mapping.job import computed
     from delegraph.mapping.parts import Parts
     from delegraph.mapping.sources import parts_of
-    from delegraph.mapping.targets import require_writable, write_table
+    from delegraph.mapping.targets import write_table
 
     assert job.mapper is not None
     same = identity(job.mapper, source, {"keep": job.keep})
@@ -164,20 +174,27 @@ def _run(
         resumed = count = sum(end - first for first, end in done.items())
         total = source.count()
         pending = ((first, table) for first, table in parts_of(source, part_rows, done))
-        for rows in _written(parts, _computed(job, pending, workers)):
-            if count == resumed:
-                require_writable(target, parts.schema())
+        for rows in _written(parts, _computed(job, pending, workers), target):
             count += rows
             if progress is not None:
                 progress(MapProgress(count, resumed, total))
+        if not count:  # the columns, of no rows
+            parts.write(0, 0, computed(job, 0, pa.Table.from_batches([], source.schema)))
         failed = _failed(parts, job.mapper.on_error)
         write_table(target, parts.schema(), parts.tables())
         parts.remove()
     return resumed, failed, count
 
 
-def _written(parts: Parts, results: Iterator[tuple[int, int, pa.Buffer]]) -> Iterator[int]:
-    for first, rows, content in results:
+def _written(parts: Parts, results: Iterator[tuple[int, int, pa.Buffer]], target: Path) -> Iterator[int]:
+    """Keep results; how many rows each time. Raises `InvalidArgument` where the target's format cannot hold them."""
+    import pyarrow as pa
+
+    from delegraph.mapping.targets import require_writable
+
+    for number, (first, rows, content) in enumerate(results):
+        if number == 0:
+            require_writable(target, pa.ipc.open_stream(content).schema)
         parts.write(first, rows, content)
         yield rows
 

@@ -113,6 +113,14 @@ class MappedMethod:
             )
         return output[:count]
 
+    def no_results(self) -> dict[str, NDArray[Any]]:
+        """The outputs, by column, of no rows."""
+        metas = {column: self.method.metadata.output_tensor_meta(index) for index, column in self.outputs.items()}
+        return {
+            column: storable(np.empty((0, *meta.sizes()[1:]), numpy_dtype(meta.dtype())))
+            for column, meta in metas.items()
+        }
+
     def rows_of_a_call(self, inputs: Sequence[NDArray[Any]]) -> int:
         """How many rows like these go into one call."""
         return 1 if self.inputs[0].is_alone(inputs[0]) else self.most

@@ -44,7 +44,7 @@ class Parts:
         if restart:
             for file in self.folder.glob("rows-*.arrow"):
                 file.unlink()
-        elif self._record.exists():
+        elif self._record.exists() and self.done():
             self._require_same(identity)
         write_atomically(self._record, [json.dumps(identity, indent=2).encode()])
 
@@ -74,6 +74,8 @@ class Parts:
 
     def __exit__(self, *_: object) -> None:
         self._lock.close()
+        if self.folder.is_dir() and not self.done():  # nothing to go on with
+            shutil.rmtree(self.folder)
 
     def done(self) -> dict[int, int]:
         """The rows of the parts that are there: the end by the start."""

@@ -261,6 +261,8 @@ class _Run:
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """All results, by column: one array where all rows' are alike, else an array of each row's."""
+        if not self._count and self._mapper.finish is None:
+            return {name: rows for method in self._mapper.mapped for name, rows in method.no_results().items()}
         names = dict.fromkeys(name for _, results in self._results for name in results)
         if not self._results and self._mapper.finish is None:
             names = dict.fromkeys(column for method in self._mapper.mapped for column in method.outputs.values())

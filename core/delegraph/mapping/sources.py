@@ -47,9 +47,9 @@ class Source:
     kind: str | None
 
     @property
-    def column_names(self) -> list[str]:
-        """The names of its columns. Raises `AccessFailed` for a file that is no such file."""
-        return ["path"] if self.kind is None else list(self._dataset().schema.names)
+    def schema(self) -> pa.Schema:
+        """Its columns. Raises `AccessFailed` for a file that is no such file."""
+        return pa.schema([("path", pa.string())]) if self.kind is None else self._dataset().schema
 
     def count(self) -> int | None:
         """How many rows there are, where the files say so without being read."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,7 +16,7 @@ from delegraph.errors import InvalidArgument
 from delegraph.mapping.sources import FORMATS
 from delegraph.program.files.atomic_file import write_atomically
 
-__all__ = ["format_of", "require_writable", "write_table"]
+__all__ = ["format_of", "require_place", "require_writable", "write_table"]
 
 
 def format_of(path: Path) -> str:
@@ -25,13 +26,23 @@ def format_of(path: Path) -> str:
     return FORMATS[path.suffix.lower()]
 
 
-def require_writable(path: Path, schema: pa.Schema) -> None:
+def require_place(path: Path) -> None:
+    """Raise `InvalidArgument` if no file can get the name `path`, which is seen before anything is computed."""
+    if path.is_dir():
+        raise InvalidArgument(f"the output {path} is a folder; name a file in it")
+    if not path.absolute().parent.is_dir():
+        raise InvalidArgument(f"the output {path}: there is no folder {path.parent}; make it first")
+    if path.exists() and not (path.stat().st_mode & 0o222 and os.access(path, os.W_OK)):
+        raise InvalidArgument(f"the output {path} is there, and read-only; remove it, or name another")
+
+
+def require_writable(path: Path, fields: Iterable[pa.Field]) -> None:
     """Raise `InvalidArgument` if the format cannot hold these columns."""
-    nested = [field.name for field in schema if pa.types.is_nested(field.type)]
+    nested = [field for field in fields if pa.types.is_nested(field.type)]
     if format_of(path) == "csv" and nested:
         raise InvalidArgument(
-            f"{path}: CSV has no lists, and column {nested[0]!r} is {schema.field(nested[0]).type}; write .parquet, or"
-            " have `finish` give a number or a text for each row"
+            f"{path}: CSV has no lists, and column {nested[0].name!r} is {nested[0].type}; write .parquet,"
+            " leave a column of the input out (--keep, keep=), or have `finish` give a number or a text for each row"
         )
 
 
