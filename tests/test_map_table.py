@@ -473,6 +473,37 @@ def test_the_commands_exit_code_says_of_errors(pte: Path, tmp_path: Path, capsys
     assert "2 rows" in (told := capsys.readouterr().out) and "1 have an error" in told
 
 
+FUNCTIONS = """
+from pathlib import Path
+import numpy as np
+
+def read(rows):
+    return np.array([[float(Path(path).read_text())] * 3 for path in rows["path"]], np.float32)
+
+def first(results):
+    return results["output"][:, 0]
+"""
+
+
+def test_functions_of_one_file_are_sent_to_workers(
+    pte: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for folder in (Path("texts"), Path("other")):
+        folder.mkdir()
+    for number in range(3):
+        Path(f"texts/{number}.txt").write_text(str(number))
+    for file in ("both.py", "other/both.py"):
+        Path(file).write_text(FUNCTIONS)
+    words = ["map", str(pte), "texts", "out.csv", "--workers", "2", "--function", "both.py:read", "--finish"]
+    assert main([*words, "both.py:first"]) == 0
+    assert pa.csv.read_csv("out.csv").column("output").to_pylist() == [0, 2, 4]
+    with pytest.raises(SystemExit):
+        main([*words, "other/both.py:first"])
+    assert "both.py and other/both.py have one name, as modules; rename one" in capsys.readouterr().err
+
+
 def test_words_that_make_no_sense(pte: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         (["--input", "x"], "'x' is not COLUMN=NAME"),

@@ -91,13 +91,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
-    from delegraph.cli.source_files import function_from
+    from delegraph.cli.source_files import functions_from
 
     columns = {option: dict(map(_column, getattr(args, option))) for option in ("input", "output")}
-    specs = {"function": args.function, "finish": args.finish}
-    functions = {option: function_from(spec) if spec else None for option, spec in specs.items()}
+    specs = {option: spec for option in ("function", "finish") if (spec := getattr(args, option))}
+    functions = dict(zip(specs, functions_from(specs.values()), strict=True))
     try:
-        with _workers(args, functions) as workers, _shown() as progress:
+        with _workers(args, [*functions.values()]) as workers, _shown() as progress:
             mapped = _mapped(args, columns, functions, workers, progress)
     except KeyboardInterrupt:
         print("stopped; the same command goes on where this one was", file=sys.stderr)
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 def _mapped(
     args: argparse.Namespace,
     columns: dict[str, dict[str, str]],
-    functions: dict[str, Callable[..., Any] | None],
+    functions: dict[str, Callable[..., Any]],
     workers: int | Executor,
     progress: Callable[[MapProgress], object] | None,
 ) -> MappedTable:
@@ -123,8 +123,8 @@ def _mapped(
         inputs=columns["input"],
         outputs=columns["output"],
         batch_size=args.batch_size,
-        prepare=functions["function"],
-        finish=functions["finish"],
+        prepare=functions.get("function"),
+        finish=functions.get("finish"),
         keep=None if args.keep is None else [name for name in args.keep.split(",") if name],
         on_error=args.on_error,
         workers=workers,
@@ -151,9 +151,7 @@ def _module(args: argparse.Namespace) -> Module:
     return Module(program, main, backend_options=backend_options.parsed(args.backend_options))
 
 
-def _workers(
-    args: argparse.Namespace, functions: dict[str, Callable[..., Any] | None]
-) -> AbstractContextManager[int | Executor]:
+def _workers(args: argparse.Namespace, functions: list[Callable[..., Any]]) -> AbstractContextManager[int | Executor]:
     """Where parts are computed. Raises `NotInstalled` without the package for it."""
     if args.ray is None:
         return nullcontext(args.workers)
@@ -171,7 +169,7 @@ def _workers(
             " the nodes of the cluster",
             name=error.name,
         ) from error
-    executor: Executor = ray.RayExecutor(args.ray, args.workers, by_value=[*filter(None, functions.values())])
+    executor: Executor = ray.RayExecutor(args.ray, args.workers, by_value=functions)
     return executor
 
 

@@ -7,24 +7,45 @@ import importlib.util
 import os
 import sys
 from argparse import ArgumentError
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
 from delegraph.errors import LoweringError, cause_of
 
-__all__ = ["function_from"]
+__all__ = ["function_from", "functions_from"]
 
 
 def function_from(spec: str) -> Callable[..., Any]:
     """The function that `spec` names. Raises `ArgumentError` if there is none, `LoweringError` if importing raises."""
-    place, separator, name = spec.rpartition(":")
-    if not separator:
-        raise ArgumentError(None, f"{spec!r} names no function: write MODEL.py:factory")
-    function = getattr(_module(place, spec), name, None)
-    if not callable(function):
-        raise ArgumentError(None, f"{place} has no function {name!r}")
-    return function  # type: ignore[no-any-return]
+    return functions_from([spec])[0]
+
+
+def functions_from(specs: Iterable[str]) -> list[Callable[..., Any]]:
+    """The functions that `specs` name. A file is imported once, so that other processes find all its functions.
+
+    Raises as `function_from`, and `ArgumentError` for two files of one name, which would be one module.
+    """
+    modules: dict[str, ModuleType] = {}
+    functions = []
+    for spec in specs:
+        place, separator, name = spec.rpartition(":")
+        if not separator:
+            raise ArgumentError(None, f"{spec!r} names no function: write MODEL.py:factory")
+        namesake = next((path for path in modules if path != place and _stem(path) == _stem(place)), None)
+        if namesake is not None:
+            raise ArgumentError(None, f"{namesake} and {place} have one name, as modules; rename one")
+        if place not in modules:
+            modules[place] = _module(place, spec)
+        function = getattr(modules[place], name, None)
+        if not callable(function):
+            raise ArgumentError(None, f"{place} has no function {name!r}")
+        functions.append(function)
+    return functions
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0] if path.endswith(".py") else path
 
 
 def _module(place: str, spec: str) -> ModuleType:
@@ -40,7 +61,7 @@ def _module(place: str, spec: str) -> ModuleType:
 
 
 def _load(path: str) -> ModuleType:
-    name = os.path.splitext(os.path.basename(path))[0]
+    name = _stem(path)
     module_spec = importlib.util.spec_from_file_location(name, path)
     assert module_spec is not None and module_spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(module_spec)
