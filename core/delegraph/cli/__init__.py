@@ -56,6 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except argparse.ArgumentError as error:
         args.usage_error(str(error))
+    except KeyboardInterrupt:
+        if args.traceback:
+            raise
+        print(f"delegraph {args.command}: stopped", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # whoever read our output has seen enough; do not let the interpreter's exit flush again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -66,9 +66,11 @@ class Device:
                 for file in files:
                     with file.open("rb") as content:
                         shutil.copyfileobj(content, process.stdin)
-                process.stdin.close()
+                process.stdin.flush()  # and stays open: its end tells the receiver that nobody waits any more
             told = _answer(process.stdout)
             if told is None:
+                with suppress(BrokenPipeError):
+                    process.stdin.close()
                 raise DeviceError(self._failure(process.wait(), errors))
             if "error" in told:
                 raise DeviceError(f"{self.host}: {told['error']}")

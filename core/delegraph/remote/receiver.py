@@ -9,6 +9,7 @@ It needs Python 3.8 and its standard library, so that it can tell of a Python th
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -16,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from importlib import metadata
 from typing import IO, Any
 
@@ -183,6 +185,8 @@ def _rollback(source: IO[bytes], sizes: list[int], path: str, names: list[str]) 
 
 
 def _make_folder(source: IO[bytes], sizes: list[int]) -> tuple[dict[str, Any], list[str]]:
+    if importlib.util.find_spec("delegraph") is None:
+        raise _Refused(f"{sys.executable} there has no Delegraph; name another one: --python, or DELEGRAPH_PYTHON")
     return {"folder": tempfile.mkdtemp(prefix=_FOLDER)}, []
 
 
@@ -211,13 +215,23 @@ def _run(
         if os.path.exists(place):
             os.unlink(place)
     command = [sys.executable, "-m", "delegraph", *words]
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired:
-        return {"code": None, "stdout": "", "stderr": "", "outputs": []}, []
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as process:
+        threading.Thread(target=_end_with_input, args=(process,), daemon=True).start()
+        try:
+            stdout, stderr = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return {"code": None, "stdout": "", "stderr": "", "outputs": []}, []
     there = [name for name in writes if os.path.isfile(os.path.join(folder, name))]
-    streams = {"stdout": done.stdout.decode(errors="replace"), "stderr": done.stderr.decode(errors="replace")}
-    return {**streams, "code": done.returncode, "outputs": there}, [os.path.join(folder, name) for name in there]
+    streams = {"stdout": stdout.decode(errors="replace"), "stderr": stderr.decode(errors="replace")}
+    return {**streams, "code": process.returncode, "outputs": there}, [os.path.join(folder, name) for name in there]
+
+
+def _end_with_input(process: subprocess.Popen[bytes]) -> None:
+    """End `process` when the connection ends: whoever asked for it has stopped waiting."""
+    os.read(0, 1)  # not `sys.stdin`, whose lock would be held when the interpreter ends
+    process.kill()
 
 
 _ACTIONS: dict[str, Any] = {

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -198,7 +201,9 @@ def test_a_doctor_that_fails(home: Path, model: Path, says: Callable[..., str]) 
 
 def test_a_connection_that_ends_early(home: Path, model: Path, says: Callable[..., str]) -> None:
     cutting = home.parent / "cutting"
-    cutting.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\ncd "$HOME" && head -c 500 | sh -c "$3"\n')
+    cutting.write_text(
+        '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\ncd "$HOME" && dd bs=1 count=500 2>/dev/null | sh -c "$3"\n'
+    )
     cutting.chmod(0o755)
     told = says("push", model, "board:", "--ssh", cutting, code=1)
     assert "the connection ended " in told and "bytes early" in told
@@ -240,6 +245,38 @@ def test_folders_on_devices_are_removed(home: Path, model: Path, monkeypatch: py
     monkeypatch.setenv("TMPDIR", str(home))
     assert main(["run", "--host", "board", str(model), "--repeat", "1"]) == 0
     assert os.listdir(home) == []
+
+
+def test_a_run_ends_with_its_connection(home: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(home))
+    repeat = 10**9 + os.getpid()
+    words = ["run", "--host", "board", str(model), "--repeat", str(repeat)]
+    with subprocess.Popen([sys.executable, "-m", "delegraph", *words], stderr=subprocess.PIPE, text=True) as here:
+        try:
+            until(lambda: f"--repeat={repeat}" in processes())
+        finally:
+            here.send_signal(signal.SIGINT)
+        assert here.communicate()[1] == "delegraph run: stopped\n"
+        assert here.returncode == 130
+    until(lambda: f"--repeat={repeat}" not in processes())
+    assert os.listdir(home) == []
+
+
+def processes() -> str:
+    return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_a_python_without_delegraph_is_told(home: Path, model: Path, says: Callable[..., str]) -> None:
+    script = python(home, f'exec "{sys.executable}" -S "$@"')
+    told = says("run", "--host", "board", model, "--python", script, code=1)
+    assert "there has no Delegraph; name another one: --python, or DELEGRAPH_PYTHON" in told
 
 
 def test_a_python_that_speaks_is_no_answer(home: Path, model: Path, says: Callable[..., str]) -> None:
