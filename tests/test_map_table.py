@@ -26,7 +26,7 @@ from torch.export import Dim
 
 import delegraph
 from delegraph.cli import main
-from delegraph.errors import AccessFailed, Internal, InvalidArgument, InvalidState, NotInstalled
+from delegraph.errors import AccessFailed, Internal, InvalidArgument, InvalidState, InvalidType, NotInstalled
 from delegraph.mapping.arrow import ArrowColumns, arrow_column
 
 PATIENCE = 60
@@ -560,6 +560,9 @@ def test_what_cannot_be_read_or_written(pte: Path, source: Path, tmp_path: Path)
         delegraph.map_table(pte, source, tmp_path / "o.parquet", part_rows=0)
     with pytest.raises(InvalidArgument, match="column 'id' is in the input and among the results"):
         delegraph.map_table(pte, source, tmp_path / "o.parquet", outputs={"output": "id"})
+    (tmp_path / "null.jsonl").write_text('{"x": [1, 2, null]}\n')
+    with pytest.raises(InvalidType, match="row 0: input 'x' takes float32, and the row has null among its numbers"):
+        delegraph.map_table(pte, tmp_path / "null.jsonl", tmp_path / "o.parquet")
     (tmp_path / "cut.jsonl").write_text('{"x": [1, 2, 3]}\n' * 3 + '{"x": [1, 2')
     with pytest.raises(AccessFailed, match=r"cut.jsonl (cannot be read behind row|is no json)"):
         delegraph.map_table(pte, tmp_path / "cut.jsonl", tmp_path / "o.parquet")

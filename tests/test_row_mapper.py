@@ -137,7 +137,7 @@ def test_what_is_wrong_is_recorded_and_the_other_rows_are_computed(lengths: byte
     results = RowMapper(lengths, on_error="record")({"x": rows})
     assert [bool(text) for text in results["error"]] == [False, True, True, True, False]
     assert results["error"][2] == "InvalidArgument: input 'x': the row has null"
-    assert results["error"][3] == "InvalidType: input 'x' takes float32, and the row has <U1"
+    assert results["error"][3] == "InvalidType: input 'x' takes float32, and the row has text"
     assert results["output"][4].tolist() == [2, 2, 2] and np.isnan(results["output"][1]).all()
 
 

@@ -69,11 +69,18 @@ class MappedInput:
         whole = array.dtype.kind in "iu" and dtype.kind in "iu"
         floats = array.dtype.kind in "iuf" and is_extended(code)
         if not (whole or floats or np.can_cast(array.dtype, dtype, "same_kind")):
-            raise InvalidType(f"input {self.name!r} takes {dtype}, and the row has {array.dtype}")
+            raise InvalidType(f"input {self.name!r} takes {dtype}, and the row has {_told(array)}")
         typed = array.astype(dtype)
         if whole and (typed != array).any():
             raise InvalidType(f"input {self.name!r} takes {dtype}, which cannot hold a number of the row")
         return typed
+
+
+def _told(array: NDArray[Any]) -> str:
+    """The content of an array that is not of numbers alone, in words of tables."""
+    if array.dtype.kind == "O":
+        return "null among its numbers" if any(item is None for item in array.flat) else "parts of several kinds"
+    return "text" if array.dtype.kind == "U" else str(array.dtype)
 
 
 @dataclass(frozen=True, slots=True)
