@@ -507,6 +507,7 @@ def test_functions_of_one_file_are_sent_to_workers(
 def test_words_that_make_no_sense(pte: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         (["--input", "x"], "'x' is not COLUMN=NAME"),
+        (["--input", "id=x", "--input", "x=x"], "'x' has two columns: 'id' and 'x'"),
         (["--function", "prepare"], "'prepare' names no function"),
     ):
         with pytest.raises(SystemExit):

@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     """Do what `args` say; returns the exit code."""
     from delegraph.cli.source_files import functions_from
 
-    columns = {option: dict(map(_column, getattr(args, option))) for option in ("input", "output")}
+    columns = {option: _columns(getattr(args, option)) for option in ("input", "output")}
     specs = {option: spec for option in ("function", "finish") if (spec := getattr(args, option))}
     functions = dict(zip(specs, functions_from(specs.values()), strict=True))
     try:
@@ -132,6 +132,15 @@ def _mapped(
         restart=args.restart,
         progress=progress,
     )
+
+
+def _columns(texts: list[str]) -> dict[str, str]:
+    """Columns by name. Raises `ArgumentError` where a name has two."""
+    columns: dict[str, str] = {}
+    for name, column in map(_column, texts):
+        if columns.setdefault(name, column) != column:
+            raise argparse.ArgumentError(None, f"{name!r} has two columns: {columns[name]!r} and {column!r}")
+    return columns
 
 
 def _column(text: str) -> tuple[str, str]:
