@@ -86,8 +86,8 @@ class BridgedPartitioner(Partitioner):
 
 
 def _declined_for_xnnpack(result: Any) -> dict[Node, str]:
-    """Take XNNPACK's tag from calls that read integers, those that read a stored weight in a form that it does not know,
-    and those that restore it: all of them, with a reason each.
+    """Take XNNPACK's tag from calls that read integers, that read a stored weight in a form that it does not know,
+    and that restore such a weight: all of them, with a reason each.
 
     XNNPACK takes the bytes of integers for floats. Unless the weight is dequantized as it stands in the file, and
     values are quantized too, XNNPACK fails to compile, or multiplies by the codes and says nothing.
