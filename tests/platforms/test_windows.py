@@ -27,6 +27,7 @@ WITH_ANOTHER_WAY = {
     "core/delegraph/interfaces/dma_buf.py": "fcntl",  # no such buffers there
     "core/delegraph/interfaces/forks.py": "os.register_at_fork",  # no forks there
     "core/delegraph/interfaces/host.py": "/proc/cpuinfo",  # or the platform's words
+    "core/delegraph/mapping/parts.py": "fcntl",  # two runs of one output are not told apart there
     "core/delegraph/program/files/atomic_file.py": "/proc/self/fd fcntl os.O_TMPFILE os.chown",  # or named files
     "core/delegraph/runtime/concurrency.py": "os.sched_getaffinity",  # or os.cpu_count
     "core/delegraph/runtime/leases.py": "fcntl os.register_at_fork signal.SIGIO signal.SIGURG signal.SIG_BLOCK"
@@ -36,6 +37,7 @@ WITH_ANOTHER_WAY = {
     " mmap.PROT_READ mmap.PROT_WRITE os.preadv",  # or a mapping that Windows has
     "plugins/aten/delegraph_aten/calls.py": "os.register_at_fork",
     "plugins/executorch/delegraph_executorch/extension/pybindings/_portable_lib.py": "os.sched_getaffinity",
+    "plugins/ray/delegraph_ray/shipping.py": "os.getuid",  # or any owner
 }
 """What of POSIX our modules use, by file, where Windows has another way, which `PROGRAMS` takes below."""
 

@@ -60,7 +60,7 @@ from delegraph.aot.graph.stated_bounds import check_bounds, with_bounds
 from delegraph.aot.passes.named import passes_by_method
 from delegraph.aot.passes.run import run_passes
 from delegraph.aot.quantize.program import quantize_program
-from delegraph.aot.quantize.torchao_weights import has_torchao_weights, with_plain_weights
+from delegraph.aot.quantize.torchao_weights import asked_by_others, has_torchao_weights, with_plain_weights
 from delegraph.aot.stage import Lowering, Stage, StageWatcher
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import Partitioner
@@ -192,9 +192,8 @@ def _functional(lowering: Lowering, methods: Sequence[str]) -> Lowering:
 
     program = lowering.programs[method]
     if has_torchao_weights(program):
-        whole = any_keeps(asked(program).values())
-        of_torchao = {op: accepts for op, accepts in whole.items() if op.namespace == "torchao"}
-        program = with_plain_weights(method, program, {**of_torchao, **preserved})
+        others = asked_by_others(any_keeps(asked(program).values()))
+        program = with_plain_weights(method, program, {**others, **preserved})
     program = with_flat_calls(program)
     keeps = asked(program)
     functional = functionalize(program, {**any_keeps(keeps.values()), **preserved})

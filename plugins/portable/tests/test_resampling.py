@@ -50,7 +50,11 @@ for _name in ("upsample_nearest{}d.out", "_upsample_nearest_exact{}d.out"):
 for _name in ("upsample_bilinear2d.out", "upsample_bicubic2d.out", "_upsample_bilinear2d_aa.out",
               "_upsample_bicubic2d_aa.out", "_upsample_lanczos2d_aa.out"):  # fmt: skip
     CASES[_name] = [
-        (x, size, align, *scales) for x in (IMAGE, LAST) for align in (False, True) for size, *scales in IMAGES
+        (x, size, align, *scales)
+        for x in (IMAGE, LAST)
+        for align in (False, True)
+        for size, *scales in IMAGES
+        if not (_name.endswith("_aa.out") and scales[0] == 1.5)  # which leads out of the image, as a test below
     ]
     CASES[_name] += [(rand(1, 2, 5, 4, dtype=d), [8, 3], False, None, None) for d in FLOATS]
     CASES[_name] += [(rand(0, 2, 5, 4), [8, 3], False, None, None), (rand(1, 1, 40, 40), [3, 70], False, None, None)]

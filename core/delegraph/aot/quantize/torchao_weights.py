@@ -35,7 +35,7 @@ from delegraph.aot.quantize.weights.packing import ZERO_CODE, dequantized_weight
 from delegraph.aot.quantize.weights.stored_weights import TABLES, StoredParameter, gather_rows
 from delegraph.aot.torch_internals import is_traceable_wrapper_subclass
 
-__all__ = ["has_torchao_weights", "with_plain_weights"]
+__all__ = ["asked_by_others", "has_torchao_weights", "with_plain_weights"]
 
 aten = torch.ops.aten
 
@@ -47,8 +47,8 @@ def has_torchao_weights(program: ExportedProgram) -> bool:
 
 
 def with_plain_weights(method: str, program: ExportedProgram, keep: Keep = MappingProxyType({})) -> ExportedProgram:
-    """`program` itself if it has no weights of torchao's; the calls in `keep` stay as they are: others' backends that
-    ask for torchao's operators whole know no other form.
+    """`program` itself if it has no weights of torchao's; the calls in `keep` stay as they are: the user asks for them,
+    or others' backends, which know no other form (`asked_by_others`).
 
     Raises `LoweringError` as `as_program`.
     """
@@ -60,8 +60,7 @@ def with_plain_weights(method: str, program: ExportedProgram, keep: Keep = Mappi
     _unwrap(module)
     replacements = []
     for node in list(module.graph.nodes):  # in their order: a rule finds what those before it have put
-        known = node.op == "call_function" and not _stays(node, keep)
-        rule = _RULES.get(str(node.target)) if known else None
+        rule = None if _stays(node, keep) else _RULES.get(str(node.target))
         with module.graph.inserting_before(node):
             replacement = None if rule is None else rule(module, node)
         if replacement is not None:
@@ -77,11 +76,25 @@ def with_plain_weights(method: str, program: ExportedProgram, keep: Keep = Mappi
 
 
 def _stays(node: Node, keep: Keep) -> bool:
-    """Whether a call is kept whole. That of a table is not: all of it would be dequantized, and few rows are read."""
-    if node.target not in keep or any(operator_name(reader) in TABLES for reader in node.users):
+    """Whether a call is kept whole."""
+    if node.target not in keep:
         return False
     accepts = keep[node.target]  # type: ignore[index]
     return accepts is None or accepts(node)
+
+
+def asked_by_others(keep: Keep) -> Keep:
+    """Of the calls that partitioners keep, torchao's, but for that of a table: all of it would be dequantized, and few
+    rows are read."""
+
+    def asks(accepts: Callable[[Node], bool] | None) -> Callable[[Node], bool]:
+        def stays(node: Node) -> bool:
+            is_table = any(operator_name(reader) in TABLES for reader in node.users)
+            return not is_table and (accepts is None or accepts(node))
+
+        return stays
+
+    return {op: asks(accepts) for op, accepts in keep.items() if op.namespace == "torchao"}
 
 
 def _unwrap(module: GraphModule) -> None:
