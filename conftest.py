@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ OF_DELEGRAPH = ("DELEGRAPH_CPU_THREADS", "DELEGRAPH_DISABLE_PLUGINS", "DELEGRAPH
 
 for name in (*OF_RICH, *OF_DELEGRAPH):
     os.environ.pop(name, None)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts tests behind `&` has them ignore Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

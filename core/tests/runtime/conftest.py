@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -263,9 +263,6 @@ def load_method(kernels: KernelLibrary) -> LoadMethod:
 
 
 @pytest.fixture
-def ctrl_c() -> Iterator[Callable[[], None]]:
-    """Interrupts the main thread, from another one. SIGINT is a KeyboardInterrupt, also where a shell started the tests
-    behind `&`, which has them ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-    signal.signal(signal.SIGINT, before)
+def ctrl_c() -> Callable[[], None]:
+    """Interrupts the main thread, from another one."""
+    return lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
