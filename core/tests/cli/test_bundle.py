@@ -21,6 +21,8 @@ from delegraph.devtools.selective_build.distributions import Distributions
 from delegraph.devtools.selective_build.package import packed
 from delegraph.plugins.registry import PluginRegistry, use_registry
 
+pytestmark = pytest.mark.models  # commands in processes of their own
+
 Refused = Callable[..., str]
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
