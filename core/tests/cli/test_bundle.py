@@ -75,7 +75,7 @@ def test_what_is_gathered(model: Path, links: Path, tmp_path: Path, capsys: pyte
     version = metadata.version("delegraph")
     assert told["requirements"] == [f"delegraph=={version}", f"delegraph-portable=={version}"]
     assert (told["programs"], told["data"]) == (["m.pte"], ["m.ptd"])
-    assert "m.pte: 1 operators have kernels" in told["checked"]
+    assert "m.pte: its operators (1) have kernels" in told["checked"]
     assert any(line.startswith("3 wheels, ") for line in told["checked"])
     files = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert files == {*told["files"], "bundle.json", "install.sh"}
@@ -185,3 +185,7 @@ def test_a_python_without_pip_is_told(out: Path) -> None:
     script.write_text(f'#!/bin/sh\n[ "$2" = pip ] && exit 1\nexec {sys.executable} "$@"\n')
     script.chmod(0o755)
     assert f"install.sh: {script} has no pip: install it (python3 -m ensurepip, or apt" in install(out, str(script))
+
+
+def test_a_python_that_is_not_there_is_told(out: Path) -> None:
+    assert "install.sh: there is no /none/python; name another one with PYTHON=path" in install(out, "/none/python")

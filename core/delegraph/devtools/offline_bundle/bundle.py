@@ -138,8 +138,9 @@ def _checked(
 ) -> Iterator[str]:
     for program in needs:
         calls = {call.operator for call in program.calls if not call.is_prim}
-        kinds = [f"{len(calls)} operators have kernels", *(f"the backend {name} is here" for name in program.backends)]
-        yield f"{Path(program.path).name}: {', '.join(kinds)}"
+        kernels = [f"its operators ({len(calls)}) have kernels"] if calls else []
+        kinds = [*kernels, *(f"the backend {name} is here" for name in program.backends)]
+        yield f"{Path(program.path).name}: {', '.join(kinds) or 'it calls nothing'}"
         if program.has_external_data:
             yield f"{Path(program.path).name}: it has weights in .ptd files"
     for each in distributions:
@@ -172,6 +173,10 @@ for word in "$@"; do
     last=$word
 done
 
+command -v "$python" >/dev/null || {{
+    echo "install.sh: there is no $python; name another one with PYTHON=path" >&2
+    exit 1
+}}
 "$python" - "$here" <<'END'
 {check}END
 "$python" -m pip --version >/dev/null 2>&1 || {{
