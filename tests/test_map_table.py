@@ -468,8 +468,10 @@ def test_the_commands_exit_code_says_of_errors(pte: Path, tmp_path: Path, capsys
     pq.write_table(pa.table({"x": pa.array([[1, 2, 3], None], pa.list_(pa.float32()))}), tmp_path / "in.parquet")
     words = ["map", str(pte), str(tmp_path / "in.parquet"), str(tmp_path / "out.parquet")]
     assert main(words) == 1
-    assert "row 1: input 'x': the row has null" in capsys.readouterr().err
-    assert main([*words, "--on-error", "record"]) == 3
+    assert "row 1: input 'x': the row has null" in (told := capsys.readouterr().err) and "is kept" not in told
+    assert main([*words, "--part-rows", "1"]) == 1
+    assert "what is done is kept, and the same command goes on" in capsys.readouterr().err
+    assert main([*words, "--on-error", "record", "--restart"]) == 3
     assert "2 rows" in (told := capsys.readouterr().out) and "1 have an error" in told
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -10,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from delegraph.cli import backend_options, numbers, program_arguments
+from delegraph.errors import InvalidArgument, restated
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -102,6 +104,11 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("stopped; the same command goes on where this one was", file=sys.stderr)
         return 130
+    except InvalidArgument as error:  # of a row, or of what the command says before anything is done
+        if args.on_error == "record" or not os.path.isdir(f"{args.target}.parts"):
+            raise
+        words = "what is done is kept, and the same command goes on; --on-error record passes over rows that fail"
+        raise restated(error, f"{error}\n  {words}") from error
     print(_told(mapped))
     return 3 if mapped.failed else 0
 
