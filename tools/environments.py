@@ -27,6 +27,7 @@ __all__ = [
     "EXECUTORCH_USERS",
     "FUZZ",
     "MKDOCS",
+    "ON_RAY",
     "ORACLES",
     "PEERS",
     "RAY",
