@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.environment import Environment, run
 from tools.distributions import DISTRIBUTIONS, ROOT
+from tools.environments import ON_RAY
 
 from delegraph.cli.new import KINDS
 
