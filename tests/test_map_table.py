@@ -416,6 +416,13 @@ def test_two_runs_do_not_meet(pte: Path, source: Path, tmp_path: Path) -> None:
     delegraph.map_table(pte, source, target, progress=progress)
 
 
+def test_a_column_of_the_input_may_be_called_error(pte: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [[1.0, 2.0, 3.0]], "error": ["none"]}), tmp_path / "in.parquet")
+    mapped = delegraph.map_table(pte, tmp_path / "in.parquet", tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert (mapped.failed, table.column("error").to_pylist(), table.schema.metadata) == (0, ["none"], None)
+
+
 def test_errors_of_an_earlier_run_are_not_taken_for_results(pte: Path, tmp_path: Path) -> None:
     source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
     pq.write_table(pa.table({"x": pa.array([None] * 20 + [[1, 2, 3]] * 60, pa.list_(pa.float32()))}), source)

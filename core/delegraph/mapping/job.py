@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from delegraph.errors import InvalidArgument
 from delegraph.mapping.arrow import ArrowColumns, arrow_column
+from delegraph.mapping.parts import FAILED
 from delegraph.mapping.row_mapper import ERROR, RowMapper
 
 __all__ = ["Job", "begin", "begin_process", "computed", "computed_of_stream", "stream_of"]
@@ -75,7 +76,7 @@ def computed(job: Job, first_row: int, table: pa.Table) -> pa.Buffer:
             raise InvalidArgument(
                 f"column {name!r} is in the input and among the results: call one otherwise, or leave one out"
             )
-    return stream_of(pa.table(columns | results))
+    return stream_of(pa.table(columns | results, metadata={FAILED: str(len(failed))}))
 
 
 def computed_of_stream(job: Job, first_row: int, rows: pa.Buffer) -> pa.Buffer:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from delegraph.errors import Internal, InvalidArgument, InvalidState, NotInstalled
-from delegraph.mapping.row_mapper import ERROR, OnError, RowFunction, RowMapper
+from delegraph.mapping.row_mapper import OnError, RowFunction, RowMapper
 from delegraph.runtime.concurrency import usable_cores
 from delegraph.runtime.module import Module
 
@@ -201,9 +201,7 @@ def _written(parts: Parts, results: Iterator[tuple[int, int, pa.Buffer]], target
 
 def _failed(parts: Parts, on_error: OnError) -> int:
     """How many rows have an error. Raises `InvalidState` where there are to be none, and an earlier run had some."""
-    failed: int = sum(
-        table.num_rows - table.column(ERROR).null_count for table in parts.tables() if ERROR in table.column_names
-    )
+    failed = parts.failed()
     if failed and on_error == "stop":
         raise InvalidState(
             f"{parts.folder}: an earlier run recorded errors of {failed} rows; go on with on_error='record', or begin"

@@ -25,7 +25,10 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Parts"]
+__all__ = ["FAILED", "Parts"]
+
+FAILED: Final = b"delegraph.failed"
+"""The key of the schema of a part under which the number of its rows with an error stands."""
 
 _NAME: Final = re.compile(r"rows-(\d{12})-(\d{12})\.arrow")
 
@@ -97,11 +100,17 @@ class Parts:
 
     def schema(self) -> pa.Schema:
         """The columns of all parts: types that differ are widened, and a column that one has, all have."""
-        schemas = []
+        schemas = [schema.remove_metadata() for schema in self._schemas()]
+        return pa.unify_schemas(schemas, promote_options="permissive") if schemas else pa.schema([])
+
+    def failed(self) -> int:
+        """How many of their rows have an error."""
+        return sum(int(schema.metadata[FAILED]) for schema in self._schemas())
+
+    def _schemas(self) -> Iterator[pa.Schema]:
         for first, end in self.done().items():
             with pa.OSFile(str(self._path(first, end))) as file:
-                schemas.append(pa.ipc.open_stream(file).schema)
-        return pa.unify_schemas(schemas, promote_options="permissive") if schemas else pa.schema([])
+                yield pa.ipc.open_stream(file).schema
 
     def remove(self) -> None:
         """The output is there."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from delegraph.interfaces.stamp import BlobStamp, stamps_by_backend
 from delegraph.plugins.discovery import HOST
 from delegraph.program.alternatives import alternatives_of
 from delegraph.program.files.deserialize import deserialize_program
+from delegraph.program.files.file_digest import file_digest
 from delegraph.program.schema import Program
 from delegraph.remote.device import Device
 
@@ -53,7 +53,7 @@ def push(device: Device, program: Path, data: Sequence[Path], path: str, anyway:
         problems.append(f"{facts['targets'][0]}: {nbytes:,} bytes are needed, and {facts['free']:,} are free")
     if problems:
         raise DeviceError("\n  ".join([f"{device.host} cannot take {program.name}:", *problems]))
-    digests = [_digest(file) for file in files]
+    digests = [file_digest(file) for file in files]
     told = device.ask("push", files, path=path, names=names, digests=digests, anyway=anyway)
     by_severity = {kind: [_line(each) for each in told["findings"] if each["severity"] == kind] for kind in _TOLD}
     if told["refused"]:
@@ -101,8 +101,3 @@ def _versions(facts: Mapping[str, Any]) -> dict[str, str]:
 def _line(finding: Mapping[str, str]) -> str:
     remedy = f"; {finding['remedy']}" if finding["remedy"] else ""
     return f"{finding['severity']}: {finding['subject']}: {finding['problem']}{remedy}"
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -8,7 +8,6 @@ DIR/install.sh           checks these, installs the wheels, and loads the progra
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shlex
@@ -26,6 +25,7 @@ from delegraph.devtools.selective_build.distributions import Distribution
 from delegraph.devtools.selective_build.needs import ProgramNeeds, needs_of
 from delegraph.errors import BundleError, InvalidProgram
 from delegraph.program.files.deserialize import deserialize_program
+from delegraph.program.files.file_digest import file_digest
 
 __all__ = ["OfflineBundle", "bundle"]
 
@@ -101,7 +101,7 @@ def bundle(
             python=target.python,
             requirements=tuple(texts),
             checked=tuple(_checked(needs, distributions, wheels, target)),
-            files={path.relative_to(folder).as_posix(): _digest(path) for path in sorted(folder.rglob("*.*"))},
+            files={path.relative_to(folder).as_posix(): file_digest(path) for path in sorted(folder.rglob("*.*"))},
         )
         (folder / "bundle.json").write_text(json.dumps(written.to_json(), indent=2), encoding="utf-8")
         (folder / "install.sh").write_text(_installer(written), encoding="utf-8", newline="\n")
@@ -148,11 +148,6 @@ def _checked(
     total = sum(file.stat().st_size for file in wheels)
     what = f"{len(wheels)} wheels, {total:,} bytes, are all that these require"
     yield f"{what} on {target.platform} with Python {target.python}"
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # ---- the installer -----------------------------------------------------------------------------------
