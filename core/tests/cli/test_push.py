@@ -253,7 +253,7 @@ def test_a_run_ends_with_its_connection(home: Path, model: Path, monkeypatch: py
     words = ["run", "--host", "board", str(model), "--repeat", str(repeat)]
     with subprocess.Popen([sys.executable, "-m", "delegraph", *words], stderr=subprocess.PIPE, text=True) as here:
         try:
-            until(lambda: f"--repeat={repeat}" in processes())
+            until(lambda: here.poll() is not None or f"--repeat={repeat}" in processes())
         finally:
             here.send_signal(signal.SIGINT)
         assert here.communicate()[1] == "delegraph run: stopped\n"
@@ -263,7 +263,8 @@ def test_a_run_ends_with_its_connection(home: Path, model: Path, monkeypatch: py
 
 
 def processes() -> str:
-    return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    every, whole_lines = "-e", "-ww"  # where standard input is a terminal, `ps` cuts lines at its width
+    return subprocess.run(["ps", every, whole_lines, "-o", "args"], capture_output=True, text=True, check=True).stdout
 
 
 def until(is_so: Callable[[], bool]) -> None:
