@@ -27,8 +27,8 @@ floats, infinities, NaN, ties, as tensors of many elements, of one and of none, 
 
 An operator of a dtype is **equal** to torch, or **declined** with a reason and left to others, or **deviates** for a
 reason that stands here. Integers, truths, places and NaN are always equal: where an engine has them otherwise, they are
-computed another way or declined. Halves are float32's results, rounded once; quantized models are compared with what
-torch makes of the same codes. Torch is compared with itself first: where its own kernels, references and decompositions
+computed another way or declined; but an engine may be made for finite numbers alone, which its section begins with.
+Halves are float32's results, rounded once; quantized models are compared with what torch makes of the same codes. Torch is compared with itself first: where its own kernels, references and decompositions
 differ, as they do in sums that overflow on the way, each of them is right. Where results hang on the processor's
 instructions, a reason says so.
 
@@ -58,7 +58,7 @@ def _kept(name: str, claims: Claims, before: str) -> list[str]:
     kept = re.search(rf"^## {name}\n\n(.*?)(?=\n\n## )", before, re.M | re.S)
     if kept is None:
         return []
-    parts = [part for part in kept[1].split("\n\n") if not part.startswith("| deviates in")]
+    parts = [part for part in kept[1].split("\n\n") if not part.startswith(("| deviates in", "Finite results"))]
     counts, faults = parts[0], parts[1:]
     return ["", f"## {name}", "", counts, *reasons(claims), *(line for part in faults for line in ("", part))]
 

@@ -13,7 +13,7 @@ __all__ = ["FOLDER", "PLUGINS", "chosen", "subject_called"]
 
 FOLDER: Final = Path(__file__).parents[2] / "build" / "numerics"
 
-PLUGINS: Final = ("cpu", "openvino", "npu", "dsp", "portable", "special", "aten")
+PLUGINS: Final = ("cpu", "openvino", "mnn", "npu", "dsp", "portable", "special", "aten")
 
 
 @cache

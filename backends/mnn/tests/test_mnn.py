@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.ao.quantization.fx import _decomposed  # noqa: F401  # the operators of `dequantized`
 from torch.export import Dim
 
 import delegraph
@@ -136,6 +137,11 @@ IMAGE, ROW = torch.randn(1, 2, 8, 8), torch.randn(4)
         (lambda x: functional.max_pool2d(x, 2, return_indices=True)[1], (IMAGE,), "pooling gives no places"),
         (lambda x: functional.conv3d(x, torch.ones(1, 1, 2, 2, 2)), (torch.ones(1, 1, 3, 3, 3),), "of volumes"),
         (lambda x: functional.conv_transpose2d(x, torch.ones(2, 1, 2, 2), groups=2), (IMAGE,), "wrong with groups"),
+        (lambda x: functional.conv_transpose1d(x, torch.ones(2, 1, 2), groups=2), (torch.ones(1, 2, 4),), "groups"),
+        (lambda x: functional.pad(x, (-1, 2)), (ROW,), "padding by less than 0"),
+        (lambda x: functional.pad(x, (2, -1), "replicate"), (IMAGE[0],), "compute as torch does"),
+        (lambda x: functional.pad(x, (-1, 2), "reflect"), (IMAGE[0],), "compute as torch does"),
+        (torch.abs, (ROW[:0],), "MNN has no empty tensors"),
         (lambda x: torch.div(x, 2, rounding_mode="floor"), (ROW,), "its quotient is rounded"),
         (dequantized, (ROW,), "of values MNN computes no integers"),
     ],

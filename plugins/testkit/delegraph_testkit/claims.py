@@ -1,5 +1,7 @@
 """conformance.toml -> `Claims`: an author's claims for a plug-in, which the kit proves.
 
+    finite_only = "the compiler assumes that there is no NaN"    # a device that is held to finite numbers, and why
+
     [features]                      # taken whole, besides operators
     dynamic_shapes = true
 
@@ -98,7 +100,8 @@ class Claims:
     functions, "module:function", that give `(model, args)`, which the plug-in takes whole, `quantizer` is the name of
     the one by which models come to a device that computes in integers, `needs_torch` says that kernels are torch's own,
     `options` are for the partitioner.
-    `deviations` are where results at the edges of dtypes differ from torch's.
+    `deviations` are where results at the edges of dtypes differ from torch's. `finite_only` says why a device is held
+    to torch's finite results of finite operands alone; "" asks for infinity and NaN as well.
     `tolerances` are (relative, absolute) by dtype; `expected_failures` are checks by id, each with its reason.
     """
 
@@ -111,6 +114,7 @@ class Claims:
     tolerances: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     expected_failures: Mapping[str, str] = field(default_factory=dict)
     deviations: tuple[Deviation, ...] = ()
+    finite_only: str = ""
 
     def __post_init__(self) -> None:
         _refuse_strangers("feature", self.features, FEATURES)

@@ -12,6 +12,7 @@ from delegraph_testkit.claims import Claims, ClaimsError
 from delegraph_testkit.numerics.__main__ import main
 from delegraph_testkit.numerics.contract import breaches
 from delegraph_testkit.numerics.edges import DTYPES, dangerous_values, edge_numbers, edge_values
+from delegraph_testkit.numerics.report import report
 from delegraph_testkit.numerics.sweep import Cell, sweep
 from delegraph_testkit.numerics.undefined import defined
 from delegraph_testkit.subject import Kind, Subject
@@ -96,6 +97,23 @@ def test_integers_and_nan_have_no_excuse(kind: str) -> None:
 def test_a_deviation_without_a_reason_is_refused() -> None:
     with pytest.raises(ClaimsError, match="a deviation in sign of zero has no reason"):
         Claims.from_mapping({"deviations": [{**ONE_ZERO, "reason": " "}]})
+
+
+FINITE = Claims.from_mapping({"finite_only": "its compiler assumes that there is no NaN"})
+
+
+def test_a_device_may_be_held_to_finite_numbers(install: Install) -> None:
+    install(kernels=(SOUND, "np.multiply(self, other, out=out); np.nan_to_num(out, copy=False)"))
+    assert {"NaN", "infinity"} <= swept("mul", "float32").deviations.keys()
+    cell = sweep([Subject(Kind.KERNELS, "calc", FINITE)], "mul", "float32")["calc"]
+    assert cell.outcome == "equal" and cell.compared > 10
+    text = "\n".join(report({"calc": (FINITE, {("mul", "float32"): cell})}))
+    assert "operands alone are compared: its compiler assumes that there is no NaN." in text
+
+
+def test_a_device_of_finite_numbers_is_held_to_those(install: Install) -> None:
+    install(kernels=(SOUND, "np.multiply(self, other * 1.0001, out=out)"))
+    assert "value" in sweep([Subject(Kind.KERNELS, "calc", FINITE)], "mul", "float32")["calc"].deviations
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

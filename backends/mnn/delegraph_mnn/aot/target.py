@@ -15,6 +15,7 @@ from torch.fx import Node
 from delegraph.aot.authoring import ConverterTable, operator_name, schema_arguments, tensors_of, used_results
 from delegraph_mnn.blob import BACKEND_ID
 from delegraph_onnx.converters import TargetTable
+from delegraph_onnx.converters.empty_results import is_empty
 from delegraph_onnx.dtypes import INDICES
 from delegraph_onnx.node_facts import rank_of
 from delegraph_onnx.target import ANY, Target
@@ -55,9 +56,12 @@ def _of_volume(node: Node, *_: object) -> str | None:
 
 
 def _convolution(node: Node, *arguments: Any) -> str | None:
-    if arguments[6] and arguments[8] > 1:  # transposed, groups
-        return "MNN's transposed convolutions are wrong with groups"
-    return _of_volume(node)
+    transposed, groups = arguments[6], arguments[8]
+    return _of_volume(node) or (_transposed(groups) if transposed else None)
+
+
+def _transposed(groups: int) -> str | None:
+    return "MNN's transposed convolutions are wrong with groups, or end the process" if groups > 1 else None
 
 
 def _rounded_up(node: Node, *arguments: Any) -> str | None:
@@ -71,16 +75,24 @@ def _with_places(node: Node, *arguments: Any) -> str | None:
     return "MNN's pooling gives no places" if 1 in used_results(node) else None
 
 
+def _cut(_: Node, *arguments: Any) -> str | None:
+    is_plain = all(isinstance(amount, int) and amount >= 0 for amount in arguments[1])
+    return None if is_plain else "MNN's padding by less than 0 is wrong, and breaks its memory"
+
+
 def _rounding(node: Node, *_: object) -> str | None:
     return "its quotient is rounded" if node.kwargs.get("rounding_mode") is not None else None
 
 
 _CHECKS: Final[Mapping[str, Callable[..., str | None]]] = {
     "convolution": _convolution,
+    "conv_transpose1d": lambda _, *arguments: _transposed(arguments[6]),
     "avg_pool1d": _rounded_up,
     "avg_pool2d": _rounded_up,
     "max_pool2d_with_indices": _with_places,
     "div": _rounding,
+    **dict.fromkeys(["pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d"], _cut),
+    **dict.fromkeys(["replication_pad1d", "replication_pad2d"], _cut),
 }
 
 
@@ -95,6 +107,8 @@ def _declined(node: Node) -> str | None:
     other = {tensor.dtype for tensor in tensors_of(node)} - admitted
     if other:
         return f"MNN computes floats here, not {', '.join(sorted(map(str, other)))}"
+    if any(map(is_empty, tensors_of(node))):
+        return "MNN has no empty tensors"
     check = _CHECKS.get(name)
     return None if check is None else check(node, *schema_arguments(node))
 

@@ -10,9 +10,10 @@ all of them           0-d and empty
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -24,7 +25,7 @@ from delegraph_testkit.numerics.edges import dangerous_values, edge_numbers, edg
 from delegraph_testkit.numerics.undefined import defined, left
 from delegraph_testkit.operator_samples import OperatorModule, entries, samples_of
 
-__all__ = ["EntryProgram", "programs"]
+__all__ = ["EntryProgram", "finite", "programs"]
 
 Inputs: TypeAlias = tuple[Tensor, ...]
 
@@ -57,6 +58,21 @@ def programs(entry: str, dtype: torch.dtype) -> Iterator[EntryProgram]:
             calls = [call for call in program.calls if _runs(program.module, call)]
             if calls:
                 yield EntryProgram(program.name, program.module.eval(), calls, program.elementwise)
+
+
+def finite(program: EntryProgram) -> EntryProgram:
+    """The program on finite operands: 1 stands for each that is infinite or NaN, and no such number beside them."""
+    module, calls = program.module, program.calls
+    if isinstance(module, _SideBySide):
+        modules: list[Any] = list(module.side_by_side)
+        kept = [position for position, each in enumerate(modules) if math.isfinite(each.number)]
+        module = _SideBySide([modules[position] for position in kept])
+        calls = [tuple(call[position] for position in kept) for call in calls]
+    return replace(program, module=module, calls=[tuple(map(_finite, call)) for call in calls])
+
+
+def _finite(tensor: Tensor) -> Tensor:
+    return torch.where(tensor.isfinite(), tensor, torch.ones_like(tensor))
 
 
 # ---- one operand ---------------------------------------------------------------------------------

@@ -86,7 +86,9 @@ def _by_dtype(cells: Cells) -> Iterator[str]:
 
 
 def reasons(claims: Claims) -> Iterator[str]:
-    """The lines on what deviates for a reason."""
+    """The lines on what is not compared, and on what deviates, for a reason."""
+    if claims.finite_only:
+        yield from ("", f"Finite results of finite operands alone are compared: {claims.finite_only}.")
     if not claims.deviations:
         return
     yield from ("", "| deviates in | because | operators |", "| --- | --- | --- |")

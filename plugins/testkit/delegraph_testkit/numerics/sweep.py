@@ -22,7 +22,7 @@ from delegraph_testkit.lowering import asked_for, facts_of, kernel_facts, lowere
 from delegraph_testkit.models import Example
 from delegraph_testkit.numerics.differences import differences, same_choice
 from delegraph_testkit.numerics.kinds import Difference
-from delegraph_testkit.numerics.programs import EntryProgram, programs
+from delegraph_testkit.numerics.programs import EntryProgram, finite, programs
 from delegraph_testkit.numerics.reference import Answers, QuantizedWays, Ways
 from delegraph_testkit.numerics.undefined import OPEN, TIES, not_compared
 from delegraph_testkit.opaque import kernel_order
@@ -63,7 +63,8 @@ def sweep(subjects: Sequence[Subject], entry: str, dtype: str) -> Mapping[str, C
     if not reason:
         with warnings.catch_warnings(action="ignore"):
             for program in programs(entry, getattr(torch, dtype)):
-                _sweep_program(subjects, cells, entry, program)
+                _sweep_program([s for s in subjects if not s.claims.finite_only], cells, entry, program)
+                _sweep_program([s for s in subjects if s.claims.finite_only], cells, entry, finite(program))
     return cells
 
 
@@ -74,6 +75,8 @@ def _unsupported(entry: str, dtype: str) -> str:
 
 
 def _sweep_program(subjects: Sequence[Subject], cells: Mapping[str, Cell], entry: str, program: EntryProgram) -> None:
+    if not subjects:
+        return
     exported = _exported(program)
     if isinstance(exported, str):
         for cell in cells.values():
@@ -179,7 +182,7 @@ class _EntryRun:
         for call, torchs in zip(self.program.calls, expected, strict=True):
             inputs = [to_array(tensor) for tensor in call]
             try:
-                results = [array.copy() for array in method.execute(inputs)]
+                results = self._comparable([array.copy() for array in method.execute(inputs)], torchs.first)
             except Exception as error:
                 self.cell.note(Difference.FAILED, f"{self._where(inputs)}: {cause_of(error)}")
                 return
@@ -191,6 +194,15 @@ class _EntryRun:
                         message = self._message(inputs, position, place, result, torchs.first[position])
                         self.cell.note(Difference.DENORMAL if self._is_beside_denormal(position) else kind, message)
         module["forward"].method.close()
+
+    def _comparable(self, results: list[Array], expected: Sequence[Array]) -> list[Array]:
+        """The results; of a subject that is held to finite numbers with torch's where torch's are none."""
+        if not self.subject.claims.finite_only:
+            return results
+        return [
+            np.where(np.isfinite(torchs), result, torchs) if (result.shape, result.dtype) == _form(torchs) else result
+            for result, torchs in zip(results, expected, strict=True)
+        ]
 
     def _is_beside_denormal(self, position: int) -> bool:
         """Whether the number in the program that a result is of is denormal."""
@@ -232,6 +244,10 @@ class _EntryRun:
         operands = ", ".join(_short(array) for array in shown)
         called = f"{self.program.name}: of {operands}{beside}{_extra(self.program.module)}"
         return f"{called}, result {position} at {list(place)}"
+
+
+def _form(array: Array) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    return array.shape, array.dtype
 
 
 def _at(array: Array, place: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:
