@@ -1,6 +1,7 @@
 """conformance.toml -> `Claims`: an author's claims for a plug-in, which the kit proves.
 
     finite_only = "the compiler assumes that there is no NaN"    # a device that is held to finite numbers, and why
+    computes_in = "float16"                                      # the operands it has, if they are fewer
 
     [features]                      # taken whole, besides operators
     dynamic_shapes = true
@@ -101,7 +102,8 @@ class Claims:
     the one by which models come to a device that computes in integers, `needs_torch` says that kernels are torch's own,
     `options` are for the partitioner.
     `deviations` are where results at the edges of dtypes differ from torch's. `finite_only` says why a device is held
-    to torch's finite results of finite operands alone; "" asks for infinity and NaN as well.
+    to torch's finite results of finite operands alone, "" asks for infinity and NaN as well; `computes_in` is the dtype
+    that it rounds them to, if it is another one.
     `tolerances` are (relative, absolute) by dtype; `expected_failures` are checks by id, each with its reason.
     """
 
@@ -115,9 +117,11 @@ class Claims:
     expected_failures: Mapping[str, str] = field(default_factory=dict)
     deviations: tuple[Deviation, ...] = ()
     finite_only: str = ""
+    computes_in: str = ""
 
     def __post_init__(self) -> None:
         _refuse_strangers("feature", self.features, FEATURES)
+        _refuse_strangers("dtype that a device computes in", [self.computes_in] if self.computes_in else [], DTYPES)
         _refuse_strangers("operator", self.operators, database())
         _refuse_strangers("dtype", [d for dtypes in self.operators.values() for d in dtypes], DTYPES)
         for name, dtypes in self.operators.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -109,6 +110,16 @@ def test_a_device_may_be_held_to_finite_numbers(install: Install) -> None:
     assert cell.outcome == "equal" and cell.compared > 10
     text = "\n".join(report({"calc": (FINITE, {("mul", "float32"): cell})}))
     assert "operands alone are compared: its compiler assumes that there is no NaN." in text
+
+
+def test_a_device_may_compute_in_a_dtype_of_fewer_numbers(install: Install) -> None:
+    half = "self, other = (np.asarray(x, np.float16).astype(np.float32) for x in (self, other))"
+    install(kernels=(SOUND, f"{half}; np.multiply(self, other, out=out)"))
+    assert "value" in sweep([Subject(Kind.KERNELS, "calc", FINITE)], "mul", "float32")["calc"].deviations
+    halves = replace(FINITE, computes_in="float16")
+    assert sweep([Subject(Kind.KERNELS, "calc", halves)], "mul", "float32")["calc"].outcome == "equal"
+    with pytest.raises(ClaimsError, match="no dtype that a device computes in 'half'"):
+        replace(FINITE, computes_in="half")
 
 
 def test_a_device_of_finite_numbers_is_held_to_those(install: Install) -> None:

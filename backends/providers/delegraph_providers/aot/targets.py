@@ -50,7 +50,7 @@ HTP: Final = Target(
     loops=False,
 )
 
-_PRODUCTS: Final = frozenset({"aten::dot", "aten::mv", "aten::matmul", "aten::linear"})
+_PRODUCTS: Final = frozenset({"aten::addmv", "aten::dot", "aten::mv", "aten::matmul", "aten::linear"})
 
 
 def _declined(node: Node) -> str | None:

@@ -10,7 +10,6 @@ all of them           0-d and empty
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -60,19 +59,22 @@ def programs(entry: str, dtype: torch.dtype) -> Iterator[EntryProgram]:
                 yield EntryProgram(program.name, program.module.eval(), calls, program.elementwise)
 
 
-def finite(program: EntryProgram) -> EntryProgram:
-    """The program on finite operands: 1 stands for each that is infinite or NaN, and no such number beside them."""
+def finite(program: EntryProgram, computes_in: str = "") -> EntryProgram:
+    """The program on operands that a device of finite numbers has, of those of the dtype it computes in: 1 stands for
+    each that is infinite or NaN there, others are rounded to it, and numbers beside them are left out."""
     module, calls = program.module, program.calls
     if isinstance(module, _SideBySide):
         modules: list[Any] = list(module.side_by_side)
-        kept = [position for position, each in enumerate(modules) if math.isfinite(each.number)]
+        numbers = torch.tensor([each.number for each in modules], dtype=torch.float64)
+        kept = torch.nonzero(_within(numbers, computes_in) == numbers)[:, 0].tolist()
         module = _SideBySide([modules[position] for position in kept])
         calls = [tuple(call[position] for position in kept) for call in calls]
-    return replace(program, module=module, calls=[tuple(map(_finite, call)) for call in calls])
+    return replace(program, module=module, calls=[tuple(_within(x, computes_in) for x in call) for call in calls])
 
 
-def _finite(tensor: Tensor) -> Tensor:
-    return torch.where(tensor.isfinite(), tensor, torch.ones_like(tensor))
+def _within(tensor: Tensor, dtype: str) -> Tensor:
+    rounded = tensor.to(getattr(torch, dtype)).to(tensor.dtype) if dtype and tensor.is_floating_point() else tensor
+    return torch.where(rounded.isfinite(), rounded, torch.ones_like(tensor))
 
 
 # ---- one operand ---------------------------------------------------------------------------------
