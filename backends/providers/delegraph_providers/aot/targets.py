@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch.fx import Node
 
-from delegraph.aot.authoring import operator_name
+from delegraph.aot.authoring import operator_name, schema_arguments
 from delegraph_onnx.converters import TargetTable
 from delegraph_onnx.target import ANY, Target
 from delegraph_providers.providers import (
@@ -52,10 +52,17 @@ HTP: Final = Target(
 
 _PRODUCTS: Final = frozenset({"aten::addmv", "aten::dot", "aten::mv", "aten::matmul", "aten::linear"})
 
+_IMAGES: Final = 4
+"""Dims of a batch of images."""
+
 
 def _declined(node: Node) -> str | None:
-    if operator_name(node).split(".")[0] in _PRODUCTS and any(t.dim() == 1 for t in _operands(node)):
+    name = operator_name(node).split(".")[0]
+    if name in _PRODUCTS and any(t.dim() == 1 for t in _operands(node)):
         return "a product of a vector, which onnxruntime-webgpu 1.27 takes and fails to run"
+    is_transposed = name == "aten::conv_transpose3d" or (name == "aten::convolution" and schema_arguments(node)[6])
+    if is_transposed and _operands(node)[0].dim() > _IMAGES:
+        return "a transposed convolution of volumes, which onnxruntime-webgpu 1.27 takes and fails to run"
     return None
 
 

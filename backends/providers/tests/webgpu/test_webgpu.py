@@ -173,6 +173,27 @@ def test_an_operator_that_it_has_not_is_left_in_its_words() -> None:
     assert "the provider leaves its LogSoftmax to the CPU" in str(lowered.report)
 
 
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (torch.addmv, [(5,), (5, 4), (4,)]),
+        (nn.functional.conv_transpose3d, [(1, 2, 3, 3, 3), (2, 1, 2, 2, 2)]),
+        (lambda x, w: nn.functional.conv_transpose3d(x, w, groups=2), [(1, 2, 3, 3, 3), (2, 1, 2, 2, 2)]),
+    ],
+)
+def test_what_it_takes_and_fails_to_run_is_left(
+    function: Callable[..., torch.Tensor], shapes: list[tuple[int, ...]]
+) -> None:
+    class Model(nn.Module):
+        def forward(self, *args: torch.Tensor) -> torch.Tensor:
+            return function(*args)
+
+    args = tuple(torch.randn(shape) for shape in shapes)
+    lowered = delegraph.lower(Model(), args, backends=["webgpu"])
+    assert "takes and fails to run" in str(lowered.report)
+    torch.testing.assert_close(delegraph.load(bytes(lowered))(*args), function(*args), rtol=1e-4, atol=1e-5)
+
+
 def test_a_graph_that_it_does_not_take_whole_is_refused() -> None:
     program = to_edge(torch.export.export(nn.ReLU(), (torch.randn(4),))).exported_program()
     blob = unpack_graph(WebGpuLowering.preprocess(program, []).processed_bytes, WEBGPU)
