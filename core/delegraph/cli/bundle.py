@@ -28,6 +28,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--platform",
         required=True,
+        type=_platform,
         metavar="TAG",
         help="the machine, as wheels name it: manylinux_2_28_aarch64, linux_armv7l, macosx_14_0_arm64, win_amd64;"
         " of manylinux the version of its glibc (ldd --version), older wheels are taken too",
@@ -44,6 +45,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--no-index", action="store_true", help="take wheels from --find-links alone")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
+
+
+_PLATFORMS = r"(manylinux|musllinux|linux|macosx|win|android|ios|any$)[a-z0-9_]*"
+"""Platforms as wheels name them (PyPA, "Platform compatibility tags")."""
+
+
+def _platform(text: str) -> str:
+    if not re.fullmatch(_PLATFORMS, text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no platform as wheels name it, such as manylinux_2_28_aarch64")
+    return text
 
 
 def _version(text: str) -> str:

@@ -112,6 +112,11 @@ def test_a_python_that_is_too_old_or_none(model: Path, links: Path, tmp_path: Pa
     assert "'three' is no version of Python, such as 3.11" in told
 
 
+def test_a_platform_that_no_wheel_names(model: Path, links: Path, tmp_path: Path, refused: Refused) -> None:
+    told = refused(*words(model, links, tmp_path / "out", "--platform", "aarch64"), code=2)
+    assert "'aarch64' is no platform as wheels name it, such as manylinux_2_28_aarch64" in told
+
+
 def test_what_is_no_program(model: Path, links: Path, tmp_path: Path, refused: Refused) -> None:
     model.write_bytes(b"nothing")
     assert f"{model}: " in refused(*words(model, links, tmp_path / "out"), code=1)
