@@ -325,14 +325,18 @@ def fuzz_programs() -> None:
     pytest("-m", "programs", "tests/programs", PROGRAMS=setting("PROGRAMS"), SEED=setting("SEED"))
 
 
+PROVIDERS: Final = {"qnn": ACCELERATORS, "webgpu": WEBGPU}
+
+
 @task(When.NIGHT)
 def numerics() -> None:
     """every operator in every dtype at the edges against torch, on every plug-in or NUMERICS="cpu npu" (hours)
 
-    It renews docs/numerics.md, which keeps of the others what was swept last.
+    It renews docs/numerics.md, which keeps of the others what was swept last. NUMERICS=qnn and NUMERICS=webgpu are
+    swept alone, for each needs an onnxruntime of its own.
     """
     try:
-        pytest("-m", "numerics", "tests/numerics")
+        pytest("-m", "numerics", "tests/numerics", beside=PROVIDERS.get(setting("NUMERICS")))
     finally:
         run("-m", "tests.numerics.page")
 

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from tests.numerics.subjects import FOLDER, PLUGINS, subject_called
+from tests.numerics.subjects import FOLDER, SWEPT, subject_called
 
 from delegraph_testkit.claims import Claims
 from delegraph_testkit.numerics.report import SUMMARY, left_open, load_cells, reasons, section, summary
@@ -28,9 +28,9 @@ floats, infinities, NaN, ties, as tensors of many elements, of one and of none, 
 An operator of a dtype is **equal** to torch, or **declined** with a reason and left to others, or **deviates** for a
 reason that stands here. Integers, truths, places and NaN are always equal: where an engine has them otherwise, they are
 computed another way or declined; but an engine may be made for finite numbers alone, which its section begins with.
-Halves are float32's results, rounded once; quantized models are compared with what torch makes of the same codes. Torch is compared with itself first: where its own kernels, references and decompositions
-differ, as they do in sums that overflow on the way, each of them is right. Where results hang on the processor's
-instructions, a reason says so.
+Halves are float32's results, rounded once; quantized models are compared with what torch makes of the same codes.
+Torch is compared with itself first: where its own kernels, references and decompositions differ, as they do in sums
+that overflow on the way, each of them is right. Where results hang on the processor's instructions, a reason says so.
 
 The sweep is [the kit's](proving-a-plugin.md#numbers-at-the-edges): strangers have it for their plug-ins. It may be made
 in parts: of the database's {entries} entries so many are "swept" in a dtype; what torch has no kernel for, or leaves
@@ -41,7 +41,7 @@ open, counts among these alone.
 def page(before: str) -> str:
     """The whole page. A plug-in without cells keeps its numbers of the page `before`; reasons are those of today."""
     rows, sections = [], []
-    for name in PLUGINS:
+    for name in SWEPT:
         claims, cells = subject_called(name).claims, load_cells(FOLDER, name)
         if cells:
             rows.append(summary(name, cells))

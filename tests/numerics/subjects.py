@@ -9,11 +9,13 @@ from typing import Final
 
 from delegraph_testkit.subject import Kind, Subject, subjects_called
 
-__all__ = ["FOLDER", "PLUGINS", "chosen", "subject_called"]
+__all__ = ["FOLDER", "PLUGINS", "SWEPT", "chosen", "subject_called"]
 
 FOLDER: Final = Path(__file__).parents[2] / "build" / "numerics"
 
 PLUGINS: Final = ("cpu", "openvino", "mnn", "npu", "dsp", "portable", "special", "aten")
+SWEPT: Final = ("cpu", "openvino", "mnn", "qnn", "webgpu", *PLUGINS[3:])
+"""All that the page has: `qnn` and `webgpu` need packages beside .venv, and are swept when they are named."""
 
 
 @cache

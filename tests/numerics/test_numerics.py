@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from backends.providers.tests.webgpu.conftest import use_swiftshader
 from tests.numerics.subjects import FOLDER, chosen, subject_called
 
 from delegraph_testkit.numerics.contract import breaches
@@ -15,6 +16,7 @@ from delegraph_testkit.operator_samples import entries
 @pytest.mark.numerics
 @pytest.mark.parametrize("entry", entries())
 def test_every_dtype(entry: str) -> None:
+    use_swiftshader()
     subjects, told = chosen(), []
     cells: dict[str, dict[str, Cell]] = {subject.name: {} for subject in subjects}
     for dtype in DTYPES:

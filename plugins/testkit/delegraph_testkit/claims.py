@@ -22,7 +22,7 @@
     "operators/add/int32" = "the driver saturates: https://…"
 
 The file lies beside the plug-in's top `__init__.py`, where the command finds it without importing anything, or anywhere
-else, for a test class names it.
+else, for a test class names it. `conformance_acme.toml` there goes before it for the plug-in called `acme`.
 """
 
 from __future__ import annotations

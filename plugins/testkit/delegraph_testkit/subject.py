@@ -89,11 +89,13 @@ def _kind(offer: Offer, registry: PluginRegistry) -> Kind | None:
 
 
 def _claims_beside(kind: Kind, offer: Offer) -> Claims:
-    """Those in the `conformance.toml` beside the top package's `__init__.py`; without one, none and a warning."""
+    """Those in `conformance_NAME.toml`, or in `conformance.toml`, beside the top package's `__init__.py`; without
+    either, none and a warning."""
     folder = package_folder(offer)
     file = folder / "conformance.toml" if folder is not None else None
-    if file is not None and file.is_file():
-        return Claims.read(file)
+    for place in () if file is None else (file.with_name(f"conformance_{offer.name}.toml"), file):
+        if place.is_file():
+            return Claims.read(place)
     if kind in (Kind.BACKEND, Kind.KERNELS):
         missing = (
             f"there is no {file}" if file is not None else f"{offer.value} is in no package with a conformance.toml"

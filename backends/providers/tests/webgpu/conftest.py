@@ -12,12 +12,17 @@ import pytest
 SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def device() -> None:
-    """Skip where no device is found, for the reason that users are told."""
+def use_swiftshader() -> None:
+    """Have WebGPU find the software Vulkan of this machine, unless its user chose one."""
     if SWIFTSHADER.is_file():
         os.environ.setdefault("VK_ICD_FILENAMES", str(SWIFTSHADER))
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())  # without one Dawn complains
+
+
+@pytest.fixture(scope="session", autouse=True)
+def device() -> None:
+    """Skip where no device is found, for the reason that users are told."""
+    use_swiftshader()
     from delegraph_providers.engine import availability
     from delegraph_providers.providers import WEBGPU
 
