@@ -20,7 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from delegraph_executorch.bridge.imports import executorch
 
-__all__ = ["Translated", "torch_operator", "translated"]
+__all__ = ["Translated", "edge_verifier", "torch_operator", "translated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def translated(program: ExportedProgram) -> Translated:
         range_constraints=dict(program.range_constraints),
         module_call_graph=list(program.module_call_graph),
         constants=dict(program.constants),
-        verifiers=[_verifier()],
+        verifiers=[edge_verifier()],
     )
     return Translated(copied, copier.originals)
 
@@ -97,7 +97,7 @@ def _edge_operator(op: OpOverload) -> Any:
 
 
 @cache
-def _verifier() -> Any:
+def edge_verifier() -> Any:
     """ExecuTorch's verifier of edge programs, without the rules that ours has checked before."""
     config = executorch("exir:EdgeCompileConfig")(_check_ir_validity=False)
     return executorch("exir.verification.verifier:EXIREdgeDialectVerifier")(edge_compile_config=config, class_only=True)
