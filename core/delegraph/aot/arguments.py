@@ -11,7 +11,15 @@ from delegraph.plugins.discovery import did_you_mean
 from delegraph.plugins.plugin_spec import PluginName, PluginSpec, plugin_spec
 from delegraph.plugins.registry import PluginRegistry
 
-__all__ = ["adapter_of", "check_list", "check_method_names", "for_methods", "made_by_name", "read_plugins", "unique_name"]
+__all__ = [
+    "adapter_of",
+    "check_list",
+    "check_method_names",
+    "for_methods",
+    "made_by_name",
+    "read_plugins",
+    "unique_name",
+]
 
 _T = TypeVar("_T")
 _Read = TypeVar("_Read")

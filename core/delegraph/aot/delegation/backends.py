@@ -14,7 +14,15 @@ from delegraph.plugins.plugin_spec import PluginName, PluginSpec
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.plugins.validation import violations
 
-__all__ = ["Backend", "Backends", "adapted_partitioner", "as_list", "checked_backends", "named_partitioners", "partitioners_by_method"]
+__all__ = [
+    "Backend",
+    "Backends",
+    "adapted_partitioner",
+    "as_list",
+    "checked_backends",
+    "named_partitioners",
+    "partitioners_by_method",
+]
 
 Backend: TypeAlias = "PluginName | Partitioner"
 """A partitioner, or an installed one by name, `"npu"`, `"npu{optimize=size}"`, `("npu", {"optimize": "size"})`."""

@@ -92,8 +92,9 @@ def _take_items_of_lists(graph: Graph) -> None:
     """Let an item of a list of values be that value: a pass that replaced a call of several results leaves some."""
     for node in graph.find_nodes(op="call_function", target=operator.getitem):
         values, index = node.args
-        if isinstance(values, (list, tuple)):
-            node.replace_all_uses_with(values[index])
+        item = values[index] if isinstance(values, (list, tuple)) and isinstance(index, int) else None
+        if isinstance(item, Node):
+            node.replace_all_uses_with(item)
             graph.erase_node(node)
 
 

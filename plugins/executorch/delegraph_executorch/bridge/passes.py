@@ -3,15 +3,16 @@
     our graph                               while the pass runs
     exir_ops.edge.aten.relu.default         the wheel's object for the operator, which its passes compare with
     the verifier of an ExportedProgram      the wheel's
+    the output node                         has the values that the program gives, as `meta["val"]`
     the program that the pass was made with the one that `transform` works on
 
 That happens where passes are called: in `transform` and its like by `adapted_pass`, and in the methods `call` and
-`__call__` of the wheel's base classes (`see_our_graphs`), so that `FuseViewCopyTransform()(graph_module)` does the same.
+`__call__` of the wheel's base classes (`see_our_graphs`), so that `TheirPass()(graph_module)` does the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from inspect import isfunction
@@ -19,6 +20,7 @@ from typing import Any
 
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 
 from delegraph.aot import (
     BackendOpOverload,
@@ -33,21 +35,21 @@ from delegraph.errors import LoweringError
 from delegraph_executorch.bridge.imports import executorch
 from delegraph_executorch.bridge.programs import edge_verifier
 
-__all__ = ["adapted_pass", "see_our_graphs"]
+__all__ = ["adapted_pass", "adapted_passes", "see_our_graphs"]
 
 
 class _AdaptedPass(ExportedProgramPassBase):
-    """A pass of ExecuTorch, of graphs or of programs."""
+    """A pass of graphs or of programs: of ExecuTorch, or one of ours that was made with a program."""
 
-    def __init__(self, theirs: Any) -> None:
-        self.theirs = theirs
-        self.__name__ = getattr(theirs, "__name__", type(theirs).__name__)
+    def __init__(self, one: Any, is_theirs: bool) -> None:
+        self.one, self.is_theirs = one, is_theirs
+        self.__name__ = _name(one)
 
     def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
-        of_programs = isinstance(self.theirs, executorch("exir.pass_base:ExportedProgramPassBase"))
-        with _made_with(exported_program, self.theirs):
-            given = exported_program if of_programs else exported_program.graph_module
-            result = _run(self.theirs, self.theirs, given)
+        base = executorch("exir.pass_base:ExportedProgramPassBase") if self.is_theirs else ExportedProgramPassBase
+        taken = exported_program if isinstance(self.one, base) else exported_program.graph_module
+        with _made_with(exported_program, self.one):
+            result = _run(self.one, self.one, taken) if self.is_theirs else self.one(taken)
         program = getattr(result, "exported_program", None)
         if program is None:
             module = exported_program.graph_module if result is None else getattr(result, "graph_module", result)
@@ -57,9 +59,23 @@ class _AdaptedPass(ExportedProgramPassBase):
 
 def adapted_pass(one: Any) -> Any:
     """`one`, a pass, as `transform` takes it: adapted if its class, or the function, is ExecuTorch's or derived from
-    one; itself otherwise."""
-    kinds = type(one).__mro__ if not isfunction(one) else (one,)
-    return _AdaptedPass(one) if any(kind.__module__.startswith("executorch.") for kind in kinds) else one
+    one, or if it was made with a program; itself otherwise."""
+    kinds = (one,) if isfunction(one) else type(one).__mro__
+    is_theirs = any(kind.__module__.startswith("executorch.") for kind in kinds)
+    has_program = any(isinstance(value, ExportedProgram) for value in _attributes(one).values())
+    return _AdaptedPass(one, is_theirs) if is_theirs or has_program else one
+
+
+def adapted_passes(passes: Any) -> Any:
+    """`adapted_pass` of each in a list, or in lists by method name; a pass manager is itself."""
+    if isinstance(passes, Mapping):
+        return {method: adapted_passes(own) for method, own in passes.items()}
+    return [*map(adapted_pass, passes)] if isinstance(passes, (list, tuple)) else passes
+
+
+def _name(one: Any) -> str:
+    name: str = getattr(one, "__name__", type(one).__name__)
+    return name
 
 
 @contextmanager
@@ -90,6 +106,8 @@ def _run(one: Any, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     for node in _nodes(involved):
         if isinstance(node.target, EdgeOpOverload):
             node.target = _theirs(node.target)
+        elif node.op == "output":
+            node.meta.setdefault("val", map_arg(node.args[0], _value))
     for program in programs:
         program._verifiers = [edge_verifier()]
     result: Any = None
@@ -114,18 +132,21 @@ def _nodes(values: Iterable[Any]) -> Iterator[Node]:
                 yield from body.graph.nodes
 
 
+def _value(node: Node) -> Any:
+    return node.meta.get("val")
+
+
 def _bring_back(one: Any, values: Iterable[Any]) -> None:
-    """Let calls of ExecuTorch's operators be calls of ours. Raises `LoweringError` for a call of another thing there."""
+    """Let calls of ExecuTorch's operators be ours. Raises `LoweringError` for a call of another thing there."""
     kind = executorch("exir.dialects.edge._ops:EdgeOpOverload")
     for node in _nodes(values):
         target: Any = node.target
         if isinstance(target, kind):
             node.target = _ours(target)
         elif node.op == "call_function" and _is_theirs(target):
-            name = getattr(one, "__name__", type(one).__name__)
             raise LoweringError(
-                f"ExecuTorch's pass {name} left a call of {target.__module__}.{target.__name__} in the graph, node"
-                f" {node.name!r}, which its own later stages alone know; leave the pass out: `to_executorch` plans"
+                f"ExecuTorch's pass {_name(one)} left a call of {target.__module__}.{target.__name__} in the graph,"
+                f" node {node.name!r}, which its own later stages alone know; leave the pass out: `to_executorch` plans"
                 " memory, and elides views, without it"
             )
 
@@ -163,7 +184,7 @@ def see_our_graphs(pass_base: Any) -> None:
         base.__init_subclass__ = classmethod(_let_run)
 
 
-def _let_run(kind: Any, **_options: Any) -> None:
+def _let_run(kind: Any, /, **_options: Any) -> None:
     for name in ("call", "__call__"):
         method = vars(kind).get(name)
         if isfunction(method):
