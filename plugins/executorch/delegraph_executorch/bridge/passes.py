@@ -20,7 +20,6 @@ from typing import Any
 
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
-from torch.fx.node import map_arg
 
 from delegraph.aot import (
     BackendOpOverload,
@@ -33,7 +32,7 @@ from delegraph.aot import (
 )
 from delegraph.errors import LoweringError
 from delegraph_executorch.bridge.imports import executorch
-from delegraph_executorch.bridge.programs import edge_verifier
+from delegraph_executorch.bridge.programs import edge_verifier, note_outputs
 
 __all__ = ["adapted_pass", "adapted_passes", "see_our_graphs"]
 
@@ -107,7 +106,7 @@ def _run(one: Any, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
         if isinstance(node.target, EdgeOpOverload):
             node.target = _theirs(node.target)
         elif node.op == "output":
-            node.meta.setdefault("val", map_arg(node.args[0], _value))
+            note_outputs(node)
     for program in programs:
         program._verifiers = [edge_verifier()]
     result: Any = None
@@ -130,10 +129,6 @@ def _nodes(values: Iterable[Any]) -> Iterator[Node]:
         if isinstance(module, GraphModule):
             for _, body in graph_modules(module):
                 yield from body.graph.nodes
-
-
-def _value(node: Node) -> Any:
-    return node.meta.get("val")
 
 
 def _bring_back(one: Any, values: Iterable[Any]) -> None:

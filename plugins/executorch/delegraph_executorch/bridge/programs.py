@@ -17,10 +17,11 @@ from typing import Any
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
 
 from delegraph_executorch.bridge.imports import executorch
 
-__all__ = ["Translated", "edge_verifier", "torch_operator", "translated"]
+__all__ = ["Translated", "edge_verifier", "note_outputs", "torch_operator", "translated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class _Copier:
         outputs = graph.graph_copy(module.graph, copies)
         output = graph.output(outputs)
         output.meta = dict(module.graph.output_node().meta)
+        note_outputs(output)
         copies[module.graph.output_node()] = output
         root: dict[str, Any] = {}
         for old, new in copies.items():
@@ -78,6 +80,11 @@ class _Copier:
             return held
         graph, root = self.copy(held)
         return GraphModule(root, graph)
+
+
+def note_outputs(output: Node) -> None:
+    """Let the output node have the values that a graph gives as `meta["val"]`, as in ExecuTorch."""
+    output.meta.setdefault("val", map_arg(output.args[0], lambda node: node.meta.get("val")))
 
 
 def torch_operator(target: OpOverload) -> OpOverload:
