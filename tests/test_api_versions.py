@@ -28,8 +28,8 @@ HERE = Path(__file__).parent / "plugins"
 EXAMPLES = {"api_v1": "26ad1d427b859a2259c32b75979d0d9af72d02308b73fb59ec16fb38f370e064"}
 """The folder of each version of the plug-in API, and the SHA-256 of what is in it."""
 
-SINCE_1_0 = {"delegraph.stages", "delegraph.dialect_rules"}
-"""Groups that came with 1.1; `tests/plugins/acme_pipeline` has one of each."""
+SINCE_1_0 = {"delegraph.stages", "delegraph.dialect_rules", "delegraph.pass_adapters"}
+"""Groups that came with 1.1; `tests/plugins/acme_pipeline` has one of the first two."""
 
 
 # ---- that they are as they were ------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def _with_executorch(version: str, folder: str) -> Environment:
             _built_with(),
             [f"executorch=={version}", "transformers>=4.50,<6", "pytest", "pytest-xdist>=3"],
             ["pluggy", "ml_dtypes", "onnxruntime>=1.31,<1.32", "onnx", "onnx_ir", "ethos-u-vela"],
-            ["jsonschema"],
+            ["jsonschema", "py-cpuinfo"],  # the latter for Qualcomm's passes
             ["--no-deps", "tosa-tools"],
             ["--no-deps", "--no-build-isolation", *_editable((*BESIDE_EXECUTORCH, "delegraph-executorch"))],
         ],

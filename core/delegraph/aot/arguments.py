@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import FunctionType
 from typing import Any, TypeGuard, TypeVar
 
 from delegraph.errors import LoweringError
@@ -10,7 +11,15 @@ from delegraph.plugins.discovery import did_you_mean
 from delegraph.plugins.plugin_spec import PluginName, PluginSpec, plugin_spec
 from delegraph.plugins.registry import PluginRegistry
 
-__all__ = ["check_list", "check_method_names", "for_methods", "made_by_name", "read_plugins", "unique_name"]
+__all__ = [
+    "adapter_of",
+    "check_list",
+    "check_method_names",
+    "for_methods",
+    "made_by_name",
+    "read_plugins",
+    "unique_name",
+]
 
 _T = TypeVar("_T")
 _Read = TypeVar("_Read")
@@ -90,3 +99,12 @@ def unique_name(name: str, taken: Collection[str]) -> str:
         number += 1
         unique = f"{name} ({number})"
     return unique
+
+
+def adapter_of(value: object, group: str, plugins: PluginRegistry) -> Any:
+    """The adapter, of `group`, of the package that has the function `value`, its class or one that this is derived
+    from; None where nobody adapts these."""
+    known = plugins.names(group)
+    homes = (kind.__module__ for kind in (value, *type(value).__mro__) if isinstance(kind, (type, FunctionType)))
+    package = next((package for home in homes if (package := home.partition(".")[0]) in known), None)
+    return None if package is None else plugins.load(group, package)

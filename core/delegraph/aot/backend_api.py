@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, TensorArgument
 
 from delegraph.aot.checks.backends import check_backends, warn_of_absent_halves
+from delegraph.aot.delegation.backends import adapted_partitioner
 from delegraph.aot.delegation.compile import compile_delegates
 from delegraph.aot.delegation.compose import Delegated, compile_partitions, delegate, merged
 from delegraph.aot.delegation.lowered_module import LoweredBackendModule
@@ -106,7 +107,7 @@ def _methods(
     def attempt(refusals: tuple[Refusal, ...]) -> Delegated:
         delegated = Delegated({})
         for method, partitioner in partitioners.items():
-            named = {type(partitioner).__name__: partitioner}
+            named = {type(partitioner).__name__: adapted_partitioner(partitioner, plugins)}
             delegated = merged(delegated, delegate({method: programs[method]}, named, refusals=refusals))
         check_backends(delegated.partitions, plugins)
         compiled = compile_partitions(delegated, plugins, refusals)

@@ -7,6 +7,7 @@ An entry-point group, the class that its objects fit, the half that uses it, and
     delegraph.lowerings         `BackendDetails`                                 AOT      compiles partitions into blobs
     delegraph.quantizers        `QuantizerFactory`; it makes a `Quantizer`       AOT      says how values are quantized
     delegraph.passes            `PassFactory`; it makes a `GraphPass`            AOT      rewrites graphs
+    delegraph.pass_adapters     `PassAdapter`                                    AOT      makes others' passes fit
     delegraph.stages            `StageFactory`; it makes a `PipelineStage`       AOT      a step of lowering
     delegraph.dialect_rules     `DialectRuleFactory`; it makes a `DialectRule`   AOT      what programs must satisfy
     delegraph.memory_planners   `MemoryPlanner`                                  AOT      places tensors in memory
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
         ExportedProgramPassBase,
         ExportedProgramPassResult,
         GraphPass,
+        PassAdapter,
         PassFactory,
     )
     from delegraph.interfaces.kernel import (
@@ -202,6 +204,7 @@ __all__ = [
     "Partitioner",
     "PartitionerAdapter",
     "PartitionerFactory",
+    "PassAdapter",
     "PassFactory",
     "PipelineStage",
     "PlacesInfo",
@@ -275,6 +278,7 @@ __getattr__, __dir__ = lazy_names(
             "ExportedProgramPassBase",
             "ExportedProgramPassResult",
             "GraphPass",
+            "PassAdapter",
             "PassFactory",
         ),
         "delegraph.interfaces.kernel": (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import GraphModule, Node
 
-__all__ = ["Dialect", "ExportedProgramPassBase", "ExportedProgramPassResult", "GraphPass", "PassFactory"]
+__all__ = ["Dialect", "ExportedProgramPassBase", "ExportedProgramPassResult", "GraphPass", "PassAdapter", "PassFactory"]
 
 
 class Dialect(Protocol):
@@ -74,3 +74,11 @@ class PassFactory(Protocol):
 
     def __call__(self, options: Mapping[str, Any], /) -> GraphPass:
         """Make a pass. As with `PartitionerFactory`, options may be keyword parameters."""
+
+
+class PassAdapter(Protocol):
+    """The function behind a `delegraph.pass_adapters` entry point, whose name is a Python package's: it makes passes
+    that are functions of that package, or of its classes, or derived from them, usable in `transform_passes=[…]`."""
+
+    def __call__(self, graph_pass: Any, /) -> GraphPass:
+        """The pass that stands for `graph_pass`."""

@@ -120,6 +120,7 @@ GROUPS: Final[Mapping[str, PluginGroup]] = {
         _implemented("delegraph.lowerings", "lowering", "BackendDetails", Form.CLASS, False),
         _factory("delegraph.quantizers", "quantizer", "QuantizerFactory", "Quantizer"),
         _factory("delegraph.passes", "graph_pass", "PassFactory"),
+        PluginGroup("delegraph.pass_adapters", "graph_pass", "PassAdapter", Form.FUNCTION, torch_free=False),
         _factory("delegraph.stages", "pipeline", "StageFactory", "PipelineStage"),
         _factory("delegraph.dialect_rules", "pipeline", "DialectRuleFactory", "DialectRule"),
         PluginGroup("delegraph.memory_planners", "memory_planner", "MemoryPlanner", Form.FUNCTION, torch_free=True),

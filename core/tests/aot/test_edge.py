@@ -279,3 +279,19 @@ def test_a_pass_that_raises_is_named() -> None:
 def test_a_pass_must_return_a_module() -> None:
     with pytest.raises(LoweringError, match="returned int; expected a PassResult"):
         run_passes(edge(lambda x: x.relu(), X), [lambda module: 3], EDGE)
+
+
+def test_an_item_of_a_list_of_values_is_that_value() -> None:
+    """What a pass leaves that replaced a call of several results by several calls."""
+
+    def split_in_two(module: GraphModule) -> None:
+        (relu,) = module.graph.find_nodes(op="call_function", target=aten.relu.default)
+        with module.graph.inserting_after(relu):
+            item = module.graph.call_function(operator.getitem, ([relu.args[0], relu], 1))
+        item.meta = dict(relu.meta)
+        relu.replace_all_uses_with(item, delete_user_cb=lambda user: user is not item)
+
+    program = run_passes(edge(lambda x: x.relu(), X), [split_in_two], EDGE)
+    assert calls(program) == ["relu.default"]
+    (relu,) = program.graph.find_nodes(op="call_function", target=aten.relu.default)
+    assert program.graph_signature.user_outputs == (relu.name,)

@@ -108,3 +108,10 @@ def test_backend_operators_are_those_that_passes_add() -> None:
         assert torch.equal(fused(torch.tensor([-1.0])), torch.zeros(1))
     with pytest.raises(RuntimeError, match="aten op library does not belong to backend ops"):
         exir_ops.backend.aten  # noqa: B018
+
+
+def test_operators_with_two_underscores_have_edge_names() -> None:
+    assert exir_ops.edge.aten.__rshift__.Scalar == torch.ops.aten.__rshift__.Scalar
+    for name in ("__file__", "__no_such__"):
+        with pytest.raises(AttributeError):
+            getattr(exir_ops.edge.aten, name)

@@ -112,3 +112,44 @@ def test_constant_folding_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert [(row["name"], row["distribution"], row["state"]) for row in rows] == [
         ("constant_folding", "delegraph", "ok")
     ]
+
+
+# ---- passes of other packages ----------------------------------------------------------------------
+
+
+def _of_a_stranger(module: GraphModule) -> None:
+    for node in module.graph.find_nodes(op="call_function", target=aten.mul.Scalar):
+        node.args = (node.args[0], node.args[1] + 1.0)
+
+
+class OfAStranger(Scale):
+    """Derived from a stranger's class, in a package of one's own."""
+
+
+def test_a_pass_of_another_package_is_adapted_by_that_packages_adapter(
+    plugins: PluginRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_of_a_stranger, "__module__", "stranger.passes")
+    monkeypatch.setattr(Scale, "__module__", "stranger.passes")
+    plugins.register("pass_adapters", "stranger", _twice)
+    edge = to_edge(torch.export.export(Times3(), ONE), compile_config=KEPT, plugins=plugins)
+    assert _factors(edge.transform([_of_a_stranger])) == [5.0]
+    assert _factors(edge.transform({"forward": [OfAStranger(factor=8.0)]})) == [16.0]
+
+
+def _twice(one: Any) -> Any:
+    """The adapter: a function runs twice, a `Scale` with twice its factor."""
+
+    def adapted(module: GraphModule) -> None:
+        if isinstance(one, Scale):
+            Scale(factor=one.factor * 2)(module)
+        else:
+            one(module)
+            one(module)
+
+    return adapted
+
+
+def _factors(edge: Any) -> list[float]:
+    nodes = edge.exported_program().graph.find_nodes(op="call_function", target=aten.mul.Scalar)
+    return [node.args[1] for node in nodes]

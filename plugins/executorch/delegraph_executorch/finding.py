@@ -37,6 +37,8 @@ FOUND: Final = {row[:end] for row in PATHS for end, letter in enumerate(f"{row}.
 """Paths in the table, and the packages that they are in."""
 THEIRS: Final = ("backends.", "examples.")
 """Packages whose modules stay ExecuTorch's own."""
+PASS_BASE: Final = "executorch.exir.pass_base"
+"""The module of the classes that the wheel's passes are derived from."""
 
 
 class NeedsWheel(PluginUnavailable, ModuleNotFoundError):
@@ -50,6 +52,11 @@ class _AtTheFront:
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         package, _, name = fullname.partition(".")
+        if fullname == PASS_BASE:
+            spec = PathFinder.find_spec(fullname, path)
+            if spec is not None and spec.origin is not None:
+                spec.loader = _OfPasses(fullname, spec.origin)
+            return spec
         if package != PACKAGE:
             return None
         if name.startswith(THEIRS):
@@ -77,6 +84,8 @@ def install_finders() -> None:
     """Let the import system ask here for what this package has no file of."""
     sys.meta_path.insert(0, _AtTheFront())
     sys.meta_path.append(_BehindAll())
+    if PASS_BASE in sys.modules:
+        _let_passes_see_our_graphs(sys.modules[PASS_BASE])
 
 
 class _SecondName(Loader):
@@ -157,6 +166,20 @@ class _Ported(SourceFileLoader):
 
         code: CodeType = compile(ported(decode_source(self.get_data(self.path))), self.path, "exec", dont_inherit=True)
         return code
+
+
+class _OfPasses(SourceFileLoader):
+    """The wheel's module `PASS_BASE`: passes derived from its classes take our graphs as well."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        _let_passes_see_our_graphs(module)
+
+
+def _let_passes_see_our_graphs(pass_base: ModuleType) -> None:
+    from delegraph_executorch.bridge.passes import see_our_graphs
+
+    see_our_graphs(pass_base)
 
 
 @cache

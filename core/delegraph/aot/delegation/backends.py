@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
-from delegraph.aot.arguments import for_methods, made_by_name, read_plugins
+from delegraph.aot.arguments import adapter_of, for_methods, made_by_name, read_plugins
 from delegraph.errors import LoweringError
 from delegraph.interfaces.lowering import Partitioner, PartitionerAdapter
 from delegraph.plugins.adaptation import adapted
@@ -14,7 +14,15 @@ from delegraph.plugins.plugin_spec import PluginName, PluginSpec
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.plugins.validation import violations
 
-__all__ = ["Backend", "Backends", "as_list", "checked_backends", "named_partitioners", "partitioners_by_method"]
+__all__ = [
+    "Backend",
+    "Backends",
+    "adapted_partitioner",
+    "as_list",
+    "checked_backends",
+    "named_partitioners",
+    "partitioners_by_method",
+]
 
 Backend: TypeAlias = "PluginName | Partitioner"
 """A partitioner, or an installed one by name, `"npu"`, `"npu{optimize=size}"`, `("npu", {"optimize": "size"})`."""
@@ -39,7 +47,7 @@ def named_partitioners(
     """Partitioners by the plug-in's name, or by their class's; the second of a name is `name (2)`."""
     chosen = read_plugins(argument, as_list(backends))
     partitioners = made_by_name(argument, chosen, "partitioners", _is_partitioner, plugins)
-    return {name: _adapted(partitioner, plugins) for name, partitioner in partitioners.items()}
+    return {name: adapted_partitioner(partitioner, plugins) for name, partitioner in partitioners.items()}
 
 
 def checked_backends(
@@ -87,21 +95,18 @@ def _for_methods(
     return for_methods(argument, backends, methods, read)
 
 
-def _adapted(partitioner: Partitioner, plugins: PluginRegistry) -> Partitioner:
+def adapted_partitioner(partitioner: Partitioner, plugins: PluginRegistry) -> Partitioner:
     """A partitioner of another package's class, as that package's installed adapter has it; of no class of ours, one
     that has all that is called. Raises `LoweringError` for one that lacks something."""
     if isinstance(partitioner, Partitioner):
         return partitioner
-    adapters = plugins.names("partitioner_adapters")
-    packages = (cls.__module__.partition(".")[0] for cls in type(partitioner).__mro__)
-    package = next((package for package in packages if package in adapters), None)
-    if package is None:
+    adapter: PartitionerAdapter | None = adapter_of(partitioner, "partitioner_adapters", plugins)
+    if adapter is None:
         product = group_named("partitioners").product
         assert product is not None
         if faults := violations(product, partitioner):
             raise LoweringError(f"partitioner {type(partitioner).__name__}: {'; '.join(faults)}")
         return cast(Partitioner, adapted(product, partitioner))
-    adapter: PartitionerAdapter = plugins.load("partitioner_adapters", package)
     return adapter(partitioner)
 
 

@@ -151,9 +151,10 @@ class OperatorNamespace:
         self._name = name
 
     def __getattr__(self, op_name: str) -> EdgeOpOverloadPacket:
-        if op_name.startswith("__"):
+        parent = getattr(getattr(torch.ops, self._name), op_name)
+        if not isinstance(parent, OpOverloadPacket):  # torch has `__file__` and the like there, beside `__rshift__`
             raise AttributeError(op_name)
-        return _packet(self._dialect, getattr(getattr(torch.ops, self._name), op_name))
+        return _packet(self._dialect, parent)
 
 
 class DialectNamespace:

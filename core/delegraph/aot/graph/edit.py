@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -27,7 +28,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import CodeGen
 from torch.fx.node import Argument
 
-from delegraph.aot.graph.bodies import attributes
+from delegraph.aot.graph.bodies import attributes, graph_modules
 from delegraph.aot.torch_internals import LazyGraphModule, Verifier, common_getitem_elimination
 
 __all__ = [
@@ -75,12 +76,26 @@ def rebuild(
     names are refreshed); placeholders that the old signature does not know name an entry of `constants` in
     `meta["constant_name"]`. State and the old constants are shared with `program`.
     """
+    _take_items_of_lists(graph)
+    for body in root.values():
+        for _, module in graph_modules(body) if isinstance(body, GraphModule) else ():
+            _take_items_of_lists(module.graph)
     new = _on_trust(program, root, graph, output_specs)
     new._constants.update(constants or {})
     new._verifiers = [_EdgeProgramVerifier]
     common_getitem_elimination(new.graph_module, new.graph_signature, new.module_call_graph)
     new.validate()
     return new
+
+
+def _take_items_of_lists(graph: Graph) -> None:
+    """Let an item of a list of values be that value: a pass that replaced a call of several results leaves some."""
+    for node in graph.find_nodes(op="call_function", target=operator.getitem):
+        values, index = node.args
+        item = values[index] if isinstance(values, (list, tuple)) and isinstance(index, int) else None
+        if isinstance(item, Node):
+            node.replace_all_uses_with(item)
+            graph.erase_node(node)
 
 
 def with_graph(program: ExportedProgram, root: Mapping[str, object], graph: Graph) -> ExportedProgram:

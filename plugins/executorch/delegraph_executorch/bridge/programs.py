@@ -17,10 +17,11 @@ from typing import Any
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
 
 from delegraph_executorch.bridge.imports import executorch
 
-__all__ = ["Translated", "torch_operator", "translated"]
+__all__ = ["Translated", "edge_verifier", "note_outputs", "torch_operator", "translated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def translated(program: ExportedProgram) -> Translated:
         range_constraints=dict(program.range_constraints),
         module_call_graph=list(program.module_call_graph),
         constants=dict(program.constants),
-        verifiers=[_verifier()],
+        verifiers=[edge_verifier()],
     )
     return Translated(copied, copier.originals)
 
@@ -61,6 +62,7 @@ class _Copier:
         outputs = graph.graph_copy(module.graph, copies)
         output = graph.output(outputs)
         output.meta = dict(module.graph.output_node().meta)
+        note_outputs(output)
         copies[module.graph.output_node()] = output
         root: dict[str, Any] = {}
         for old, new in copies.items():
@@ -80,6 +82,11 @@ class _Copier:
         return GraphModule(root, graph)
 
 
+def note_outputs(output: Node) -> None:
+    """Let the output node have the values that a graph gives as `meta["val"]`, as in ExecuTorch."""
+    output.meta.setdefault("val", map_arg(output.args[0], lambda node: node.meta.get("val")))
+
+
 def torch_operator(target: OpOverload) -> OpOverload:
     """torch's own operator, whichever dialect `target` is of."""
     inner = getattr(target, "_op", None)
@@ -97,7 +104,7 @@ def _edge_operator(op: OpOverload) -> Any:
 
 
 @cache
-def _verifier() -> Any:
+def edge_verifier() -> Any:
     """ExecuTorch's verifier of edge programs, without the rules that ours has checked before."""
     config = executorch("exir:EdgeCompileConfig")(_check_ir_validity=False)
     return executorch("exir.verification.verifier:EXIREdgeDialectVerifier")(edge_compile_config=config, class_only=True)

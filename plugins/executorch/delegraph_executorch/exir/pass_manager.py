@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from delegraph.aot import ExportedProgramPassBase, ExportedProgramPassResult, program_with_graph
 from delegraph.errors import LoweringError
+from delegraph_executorch.bridge.passes import adapted_pass
 from delegraph_executorch.exir.error import ExportError, ExportErrorType
 
 PassType: TypeAlias = ExportedProgramPassBase | Callable[[GraphModule], PassResult | None]
@@ -113,7 +114,8 @@ class ExportedProgramPassManager(fx.PassManager, ExportedProgramPassBase):
         return program, modified
 
 
-def _with_result(one: Any) -> Any:
+def _with_result(given: Any) -> Any:
+    one = adapted_pass(given)
     return one if isinstance(one, ExportedProgramPassBase) else fx.pass_result_wrapper(one)
 
 

@@ -17,6 +17,7 @@ from delegraph import aot
 from delegraph.aot import EdgeCompileConfig, ResolvedSignature, graph_modules
 from delegraph.errors import LoweringError
 from delegraph.program import sealed, serialize_flat_tensor
+from delegraph_executorch.bridge.passes import adapted_passes
 from delegraph_executorch.bridge.settings import own_backend_config, own_edge_config
 from delegraph_executorch.exir._execution import execution_of, source_of
 from delegraph_executorch.exir._serialize.data import Cord, NamedDataStore
@@ -109,7 +110,7 @@ class EdgeProgramManager(aot.EdgeProgramManager):
     @executorchs_errors()
     def transform(self, passes: Any, compile_config: EdgeCompileConfig | None = None) -> Self:
         """Run passes, on every method or by method name; the new manager has `compile_config`."""
-        return super().transform(passes, compile_config)
+        return super().transform(adapted_passes(passes), compile_config)
 
     @executorchs_errors()
     def to_backend(self, partitioner: Any) -> Self:

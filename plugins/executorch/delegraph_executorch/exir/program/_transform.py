@@ -13,6 +13,7 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import GraphModule
 
 from delegraph.errors import LoweringError
+from delegraph_executorch.bridge.passes import adapted_pass
 
 
 def _transform(self: ExportedProgram, *passes: Any, override_verifiers: list[Any] | None = None) -> ExportedProgram:
@@ -23,7 +24,7 @@ def _transform(self: ExportedProgram, *passes: Any, override_verifiers: list[Any
     if any(isinstance(one, (list, tuple)) for one in passes):
         raise LoweringError("_transform takes passes one by one: _transform(program, first, second)")
     program = self
-    for one in passes:
+    for one in map(adapted_pass, passes):
         result = one(program) if _takes_programs(one) else one(program.graph_module)
         if result is None or not result.modified:
             continue

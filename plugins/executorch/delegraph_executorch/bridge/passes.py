@@ -1,0 +1,194 @@
+"""ExecuTorch's passes on graphs of ours: while one of them runs they are in its dialect, and its result is in ours.
+
+    our graph                               while the pass runs
+    exir_ops.edge.aten.relu.default         the wheel's object for the operator, which its passes compare with
+    the verifier of an ExportedProgram      the wheel's
+    the output node                         has the values that the program gives, as `meta["val"]`
+    the program that the pass was made with the one that `transform` works on
+
+That happens where passes are called: in `transform` and its like by `adapted_pass`, and in the methods `call` and
+`__call__` of the wheel's base classes (`see_our_graphs`), so that `TheirPass()(graph_module)` does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from inspect import isfunction
+from typing import Any
+
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from delegraph.aot import (
+    BackendOpOverload,
+    EdgeOpOverload,
+    ExportedProgramPassBase,
+    ExportedProgramPassResult,
+    exir_ops,
+    graph_modules,
+    program_with_graph,
+)
+from delegraph.errors import LoweringError
+from delegraph_executorch.bridge.imports import executorch
+from delegraph_executorch.bridge.programs import edge_verifier, note_outputs
+
+__all__ = ["adapted_pass", "adapted_passes", "see_our_graphs"]
+
+
+class _AdaptedPass(ExportedProgramPassBase):
+    """A pass of graphs or of programs: of ExecuTorch, or one of ours that was made with a program."""
+
+    def __init__(self, one: Any, is_theirs: bool) -> None:
+        self.one, self.is_theirs = one, is_theirs
+        self.__name__ = _name(one)
+
+    def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
+        base = executorch("exir.pass_base:ExportedProgramPassBase") if self.is_theirs else ExportedProgramPassBase
+        taken = exported_program if isinstance(self.one, base) else exported_program.graph_module
+        with _made_with(exported_program, self.one):
+            result = _run(self.one, self.one, taken) if self.is_theirs else self.one(taken)
+        program = getattr(result, "exported_program", None)
+        if program is None:
+            module = exported_program.graph_module if result is None else getattr(result, "graph_module", result)
+            program = program_with_graph(exported_program, module)
+        return ExportedProgramPassResult(program, getattr(result, "modified", True))
+
+
+def adapted_pass(one: Any) -> Any:
+    """`one`, a pass, as `transform` takes it: adapted if its class, or the function, is ExecuTorch's or derived from
+    one, or if it was made with a program; itself otherwise."""
+    kinds = (one,) if isfunction(one) else type(one).__mro__
+    is_theirs = any(kind.__module__.startswith("executorch.") for kind in kinds)
+    has_program = any(isinstance(value, ExportedProgram) for value in _attributes(one).values())
+    return _AdaptedPass(one, is_theirs) if is_theirs or has_program else one
+
+
+def adapted_passes(passes: Any) -> Any:
+    """`adapted_pass` of each in a list, or in lists by method name; a pass manager is itself."""
+    if isinstance(passes, Mapping):
+        return {method: adapted_passes(own) for method, own in passes.items()}
+    return [*map(adapted_pass, passes)] if isinstance(passes, (list, tuple)) else passes
+
+
+def _name(one: Any) -> str:
+    name: str = getattr(one, "__name__", type(one).__name__)
+    return name
+
+
+@contextmanager
+def _made_with(program: ExportedProgram, one: Any) -> Iterator[None]:
+    """Within the block the pass has `program` where it was made with one, whose weights and signature it may change."""
+    given = {name: value for name, value in _attributes(one).items() if isinstance(value, ExportedProgram)}
+    try:
+        _attributes(one).update(dict.fromkeys(given, program))
+        yield
+    finally:
+        _attributes(one).update(given)
+
+
+def _attributes(one: Any) -> dict[str, Any]:
+    return getattr(one, "__dict__", {})
+
+
+# ---- the two dialects ------------------------------------------------------------------------------
+
+
+def _run(one: Any, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result of `method`, of the pass `one`: all graphs that it is given and that it has are in its dialect."""
+    involved = [*args, *kwargs.values(), *_attributes(one).values()]
+    programs = [value for value in involved if isinstance(value, ExportedProgram)]
+    if not any(isinstance(node.target, EdgeOpOverload) for node in _nodes(involved)):
+        return method(*args, **kwargs)
+    verifiers = [(program, program._verifiers) for program in programs]
+    for node in _nodes(involved):
+        if isinstance(node.target, EdgeOpOverload):
+            node.target = _theirs(node.target)
+        elif node.op == "output":
+            note_outputs(node)
+    for program in programs:
+        program._verifiers = [edge_verifier()]
+    result: Any = None
+    try:
+        result = method(*args, **kwargs)
+    finally:
+        for program, own in verifiers:
+            program._verifiers = own
+        _bring_back(one, [*involved, *(getattr(result, name, None) for name in ("graph_module", "exported_program"))])
+    made = getattr(result, "exported_program", None)
+    if made is not None and verifiers:
+        made._verifiers = verifiers[0][1]
+    return result
+
+
+def _nodes(values: Iterable[Any]) -> Iterator[Node]:
+    """The nodes of those of `values` that are graph modules or programs, bodies of control flow included."""
+    for value in values:
+        module = value.graph_module if isinstance(value, ExportedProgram) else value
+        if isinstance(module, GraphModule):
+            for _, body in graph_modules(module):
+                yield from body.graph.nodes
+
+
+def _bring_back(one: Any, values: Iterable[Any]) -> None:
+    """Let calls of ExecuTorch's operators be ours. Raises `LoweringError` for a call of another thing there."""
+    kind = executorch("exir.dialects.edge._ops:EdgeOpOverload")
+    for node in _nodes(values):
+        target: Any = node.target
+        if isinstance(target, kind):
+            node.target = _ours(target)
+        elif node.op == "call_function" and _is_theirs(target):
+            raise LoweringError(
+                f"ExecuTorch's pass {_name(one)} left a call of {target.__module__}.{target.__name__} in the graph,"
+                f" node {node.name!r}, which its own later stages alone know; leave the pass out: `to_executorch` plans"
+                " memory, and elides views, without it"
+            )
+
+
+def _is_theirs(target: Any) -> bool:
+    module = getattr(target, "__module__", None) or ""
+    return not isinstance(target, EdgeOpOverload) and module.startswith("executorch.")
+
+
+def _theirs(op: EdgeOpOverload) -> Any:
+    return _named(executorch("exir.dialects._ops:ops"), op, isinstance(op, BackendOpOverload))
+
+
+def _ours(op: Any) -> Any:
+    return _named(exir_ops, op, isinstance(op, executorch("exir.dialects.backend._ops:BackendOpOverload")))
+
+
+def _named(operators: Any, op: Any, of_backends: bool) -> Any:
+    namespace, _, name = op._op._schema.name.partition("::")
+    dialect = operators.backend if of_backends else operators.edge
+    return getattr(getattr(getattr(dialect, namespace), name), op._op._overloadname)
+
+
+# ---- passes that are called by hand ----------------------------------------------------------------
+
+
+def see_our_graphs(pass_base: Any) -> None:
+    """Let passes derived from the classes of `executorch.exir.pass_base`, now or later, run on our graphs as well."""
+    for base in (pass_base._ExportPassBase, pass_base.ExportedProgramPassBase):
+        base.__call__ = base.__call__  # which may be torch's, and is not to be changed there
+        kinds = [base]
+        for kind in kinds:
+            _let_run(kind)
+            kinds += kind.__subclasses__()
+        base.__init_subclass__ = classmethod(_let_run)
+
+
+def _let_run(kind: Any, /, **_options: Any) -> None:
+    for name in ("call", "__call__"):
+        method = vars(kind).get(name)
+        if isfunction(method):
+            setattr(kind, name, _seeing_our_graphs(method))
+
+
+def _seeing_our_graphs(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _run(self, method.__get__(self), *args, **kwargs)
+
+    return run
