@@ -22,7 +22,7 @@ from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
     ConstraintBasedSymShapeEvalPass,
     HintBasedSymShapeEvalPass,
 )
-from delegraph_executorch.exir.print_program import inspect_node
+from delegraph_executorch.exir.print_program import inspect_node, pretty_print, print_program
 from delegraph_executorch.exir.schema import Int, KernelCall, Null, Tensor
 
 
@@ -197,7 +197,12 @@ def test_text() -> None:
     manager.dump_executorch_program(out=short)
     manager.dump_executorch_program(verbose=True, out=long)
     assert "aten::relu.out(" in short.getvalue()
-    assert "data_buffer_idx: 0" in long.getvalue()
+    assert "'data_buffer_idx': 0" in long.getvalue()
+    shorter, longer = io.StringIO(), io.StringIO()
+    print_program(manager.executorch_program, out=shorter)
+    pretty_print(manager.executorch_program, out=longer)
+    assert "aten::relu.out(" in shorter.getvalue()
+    assert "data_buffer_idx=0" in longer.getvalue()
     program = edge().exported_program()
     node = next(node for node in program.graph.nodes if "stack_trace" in node.meta)
     header, *lines = inspect_node(program.graph, node).splitlines()

@@ -24,7 +24,6 @@ from delegraph_executorch.exir.capturing import ExecutorchBackendConfig
 from delegraph_executorch.exir.emission import EmitterOutput, output_of
 from delegraph_executorch.exir.error import executorchs_errors
 from delegraph_executorch.exir.lowered_backend_module import get_lowered_backend_modules
-from delegraph_executorch.exir.print_program import pretty_print, print_program
 from delegraph_executorch.exir.program._transform import (
     _copy_module,
     _get_updated_graph_signature,
@@ -32,6 +31,7 @@ from delegraph_executorch.exir.program._transform import (
     _update_exported_program_graph_module,
     lift_constant_tensor_pass,
     transform_exported_program,
+    with_values,
 )
 from delegraph_executorch.exir.schema import Program
 
@@ -121,6 +121,7 @@ class EdgeProgramManager(aot.EdgeProgramManager):
     ) -> ExecutorchProgramManager:
         """Choose out variants, plan memory and emit. Raises `LoweringError` for what no runtime could run."""
         config = own_backend_config(config)
+        with_values(self._lowering.programs)
         if isinstance(config, aot.ExecutorchBackendConfig):
             return ExecutorchProgramManager.of(super().to_executorch(config))
         settings = config.for_delegraph(self.methods)
@@ -316,7 +317,7 @@ class ExecutorchProgramManager(_FinishedProgram):
 
     def dump_executorch_program(self, verbose: bool = False, out: TextIO | None = None) -> None:
         """Print the program to `out` (None: standard output), with every field of every record if `verbose`."""
-        (pretty_print if verbose else print_program)(self.executorch_program, out=out)
+        self._result.dump_executorch_program(verbose, out)
 
     def save(self, path: str) -> None:
         """Write the `.pte`, whole or not at all. Raises ValueError unless `path` ends with ".pte"."""
@@ -334,7 +335,7 @@ def to_edge(
 ) -> EdgeProgramManager:
     """`delegraph.aot.to_edge`."""
     return EdgeProgramManager.of(
-        aot.to_edge(programs, constant_methods, own_edge_config(compile_config), generate_etrecord)
+        aot.to_edge(with_values(programs), constant_methods, own_edge_config(compile_config), generate_etrecord)
     )
 
 
@@ -350,7 +351,7 @@ def to_edge_transform_and_lower(
     """`delegraph.aot.to_edge_transform_and_lower`."""
     return EdgeProgramManager.of(
         aot.to_edge_transform_and_lower(
-            programs,
+            with_values(programs),
             transform_passes,
             partitioner,
             constant_methods,
