@@ -1,4 +1,4 @@
-"""ExecuTorch's `executorch.devtools.debug_format`: the graph of a program -> an `OperatorGraph`, by which events are told.
+"""ExecuTorch's `executorch.devtools.debug_format`: a program's graph -> an `OperatorGraph`, by which events are told.
 
 base ── inputs     one ValueNode for each placeholder
      ├─ forward    one OperatorNode for each call; a group for each module, if asked for

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from copy import deepcopy
-from functools import cached_property
+from functools import cached_property, partial
+from importlib import import_module
 from typing import Any, BinaryIO, Self, TextIO
 
 from torch.export import ExportedProgram
@@ -136,10 +137,9 @@ class EdgeProgramManager(aot.EdgeProgramManager):
 
             changes.append(quant_fusion_and_const_prop_pass)
         if config.run_reinplace_pass or config.reinplace_extra_ops:
-            from delegraph_executorch.exir.passes.reinplace import DEFAULT_INPLACEABLE_OPS, reinplace_pass
-
-            operators = DEFAULT_INPLACEABLE_OPS | (config.reinplace_extra_ops or frozenset())
-            changes.append(lambda program: reinplace_pass(program, ops_to_inplace=operators))
+            own = import_module("delegraph_executorch.exir.passes.reinplace")  # the wheel's
+            operators = own.DEFAULT_INPLACEABLE_OPS | (config.reinplace_extra_ops or frozenset())
+            changes.append(partial(own.reinplace_pass, ops_to_inplace=operators))
         if not changes:
             return self
         manager = deepcopy(self)
@@ -405,23 +405,14 @@ class ExecutorchProgram(_FinishedProgram):
     def __init__(
         self,
         exir_exported_program: ExirExportedProgram,
-        emit_stacktrace: bool = False,
-        extract_delegate_segments: bool = True,
-        segment_alignment: int = 128,
-        constant_tensor_alignment: int | None = None,
-        delegate_alignment: int | None = None,
         *,
         config: ExecutorchBackendConfig | None = None,
+        **options: Any,
     ) -> None:
+        """`options` are those of an `ExecutorchBackendConfig`, for where there is no `config`."""
         if not exir_exported_program.after_to_edge_passes:
             raise RuntimeError("Must run to_edge before to_executorch.")
-        config = config or ExecutorchBackendConfig(
-            emit_stacktrace=emit_stacktrace,
-            extract_delegate_segments=extract_delegate_segments,
-            segment_alignment=segment_alignment,
-            constant_tensor_alignment=constant_tensor_alignment,
-            delegate_alignment=delegate_alignment,
-        )
+        config = config or ExecutorchBackendConfig(**options)
         edge = EdgeProgramManager(exir_exported_program.exported_program, None, exir_exported_program.compile_config)
         manager = edge.to_executorch(config)
         self._result = manager.delegraph

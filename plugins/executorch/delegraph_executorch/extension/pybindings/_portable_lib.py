@@ -8,9 +8,9 @@ share; there they share all planned memory.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from delegraph.devtools import load_bundled_program, verify_case
 from delegraph.errors import InvalidArgument, InvalidState, NotSupported
@@ -366,22 +366,20 @@ def _unsafe_reset_threadpool(num_threads: int) -> None:
     )
 
 
-def _create_profile_block(name: str) -> None:
-    """Raises `NotSupported`, which says how to profile."""
-    raise NotSupported(f"_create_profile_block({name!r}): {_PROFILING}")
-
-
-def _dump_profile_results() -> bytes:
-    """Raises `NotSupported`, which says how to profile."""
-    raise NotSupported(f"_dump_profile_results(): {_PROFILING}")
-
-
-def _reset_profile_results() -> None:
-    """Raises `NotSupported`, which says how to profile."""
-    raise NotSupported(f"_reset_profile_results(): {_PROFILING}")
-
-
 _PROFILING = (
     "ExecuTorch's old profiler, which its wheels leave out, is not here; load with enable_etdump=True and give the"
     " file to Inspector, or load_method(…, event_tracer=delegraph.EventTracer()), or `delegraph run --trace`"
 )
+
+
+def _no_profiler(name: str) -> Callable[..., NoReturn]:
+    def refuse(*args: Any) -> NoReturn:
+        """Raises `NotSupported`, which says how to profile."""
+        raise NotSupported(f"{name}({', '.join(map(repr, args))}): {_PROFILING}")
+
+    return refuse
+
+
+_create_profile_block = _no_profiler("_create_profile_block")
+_dump_profile_results = _no_profiler("_dump_profile_results")
+_reset_profile_results = _no_profiler("_reset_profile_results")
