@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 from copy import deepcopy
+from dataclasses import fields
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from delegraph.errors import ETRecordError, LoweringError
 from delegraph.program import deserialize_program
 from delegraph.program import schema as records
 from delegraph_executorch import exir
-from delegraph_executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, emit_program, to_edge
+from delegraph_executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, emit_program, schema, to_edge
 from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
 from delegraph_executorch.exir.error import ExportError
 from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
@@ -50,6 +51,31 @@ def test_records_are_executorchs() -> None:
     assert isinstance(last, KernelCall) and plan.operators[last.op_index].name == "aten::relu"
     assert plans["version"].values[plans["version"].outputs[0]].val == Int(3)
     assert (manager.methods, manager.config_methods) == ({"forward"}, {"version"})
+
+
+def test_a_call_without_a_value_gets_one() -> None:
+    """Code of ExecuTorch may leave some: there `to_edge` traces all of a graph anew."""
+    exported = torch.export.export(Model(), (torch.randn(1, 3),))
+    relu = exported.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)[0]
+    del relu.meta["val"]
+    manager = to_edge(exported)
+    (relu,) = (node for node in manager.exported_program().graph.nodes if "relu" in node.name)
+    assert relu.meta.pop("val").shape == (1, 2)
+    assert manager.to_executorch().buffer
+
+
+def test_records_have_executorchs_fields_in_its_order() -> None:
+    assert [one.name for one in fields(Tensor)][4:8] == [
+        "requires_grad",
+        "layout",
+        "data_buffer_idx",
+        "allocation_info",
+    ]
+    assert get_type_hints(Tensor)["allocation_info"] == schema.AllocationDetails | None
+    assert schema.ExtraTensorInfo() == schema.ExtraTensorInfo(0, None, schema.TensorDataLocation.SEGMENT)
+    assert schema.EValue(Int(1)).val in [Int(1)] and Int in schema.KernelTypes.__args__
+    with pytest.raises(TypeError, match="stacktrace"):
+        schema.Chain([], [], [])
 
 
 def test_constants_have_their_own_bytes() -> None:
