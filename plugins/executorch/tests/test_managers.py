@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from copy import deepcopy
 from dataclasses import fields
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from delegraph.program import deserialize_program
 from delegraph.program import schema as records
 from delegraph_executorch import exir
 from delegraph_executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, emit_program, schema, to_edge
+from delegraph_executorch.exir._serialize._dataclass import _DataclassEncoder, _json_to_dataclass
 from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
 from delegraph_executorch.exir.error import ExportError
 from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
@@ -74,6 +76,9 @@ def test_records_have_executorchs_fields_in_its_order() -> None:
     assert get_type_hints(Tensor)["allocation_info"] == schema.AllocationDetails | None
     assert schema.ExtraTensorInfo() == schema.ExtraTensorInfo(0, None, schema.TensorDataLocation.SEGMENT)
     assert schema.EValue(Int(1)).val in [Int(1)] and Int in schema.KernelTypes.__args__
+    numbers = [schema.Double(1.5), schema.Double(float("-inf"))]
+    texts = [json.dumps(number, cls=_DataclassEncoder) for number in numbers]
+    assert [_json_to_dataclass(json.loads(text), schema.Double) for text in texts] == numbers
     with pytest.raises(TypeError, match="stacktrace"):
         schema.Chain([], [], [])
 

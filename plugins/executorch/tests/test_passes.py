@@ -64,6 +64,7 @@ from delegraph_executorch.exir.passes.insert_write_back_for_buffers_pass import 
 from delegraph_executorch.exir.passes.memory_format_ops_pass import DimOrderOpsRevertPass, MemoryFormatOpsPass
 from delegraph_executorch.exir.passes.quant_fusion_pass import QuantFusionPass, quant_fusion_and_const_prop_pass
 from delegraph_executorch.exir.passes.quantization import pack_embedding_weight
+from delegraph_executorch.exir.passes.reinplace import reinplace_pass
 from delegraph_executorch.exir.passes.remove_graph_asserts_pass import RemoveGraphAssertsPass
 from delegraph_executorch.exir.passes.replace_view_copy_with_view_pass import ReplaceViewCopyWithViewPass
 from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
@@ -377,6 +378,21 @@ def test_write_backs_become_copies() -> None:
     (copied,) = module.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
     assert copied.args[0].name == "b_state"  # type: ignore[union-attr]
     assert signature.output_specs[0].arg.name == copied.name
+
+
+def test_updates_in_place_where_the_old_value_is_dead() -> None:
+    def steps(self: Any, i: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        self.state.index_put_((i,), x)
+        return self.state + 1
+
+    i = torch.tensor([1])
+    manager = edge(steps, i, X[:1], state=nn.Buffer(torch.zeros(2, 3)))
+    program = reinplace_pass(manager.exported_program())
+    assert "aten.index_put_.default" in called(program)
+    with pytest.raises(ValueError, match="Schema mismatch"):
+        reinplace_pass(program, inplace_overrides={aten.add.Tensor: aten.relu_.default})
+    with pytest.raises(ValueError, match="Suspicious registration"):
+        reinplace_pass(program, inplace_overrides={aten.add.Tensor: aten.sub_.Tensor})
 
 
 def test_first_values_of_buffers_are_kept_in_any_case() -> None:

@@ -46,7 +46,7 @@ class ExecutorchBackendConfig:
 
     Kernels are not checked: code written for ExecuTorch decides about them when it builds its runtime.
     `remove_view_copy=True` and updates in place need no pass here; `run_reinplace_pass` and `reinplace_extra_ops` run
-    that of ExecuTorch's wheel, for the operators that are named, and raise `NeedsWheel` without it.
+    ExecuTorch's, for the operators that are named.
     """
 
     passes: list[Any] = field(default_factory=list)

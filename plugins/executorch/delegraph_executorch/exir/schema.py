@@ -4,7 +4,7 @@
 lead from one to the other (`exir/_serialize`).
 """
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: a field whose type is written as a string is a union with a tag in JSON.
 
 from dataclasses import dataclass
 from enum import IntEnum

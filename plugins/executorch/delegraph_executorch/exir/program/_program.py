@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from copy import deepcopy
 from functools import cached_property, partial
-from importlib import import_module
 from typing import Any, BinaryIO, Self, TextIO
 
 from torch.export import ExportedProgram
@@ -137,9 +136,10 @@ class EdgeProgramManager(aot.EdgeProgramManager):
 
             changes.append(quant_fusion_and_const_prop_pass)
         if config.run_reinplace_pass or config.reinplace_extra_ops:
-            own = import_module("delegraph_executorch.exir.passes.reinplace")  # the wheel's
-            operators = own.DEFAULT_INPLACEABLE_OPS | (config.reinplace_extra_ops or frozenset())
-            changes.append(partial(own.reinplace_pass, ops_to_inplace=operators))
+            from delegraph_executorch.exir.passes.reinplace import DEFAULT_INPLACEABLE_OPS, reinplace_pass
+
+            operators = DEFAULT_INPLACEABLE_OPS | (config.reinplace_extra_ops or frozenset())
+            changes.append(partial(reinplace_pass, ops_to_inplace=operators))
         if not changes:
             return self
         manager = deepcopy(self)
