@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         write_flat_tensor,
     )
     from delegraph.program.memory.memory_maps import MemoryMap, memory_map
-    from delegraph.program.raw_tables import read_tables, write_tables
+    from delegraph.program.raw_tables import read_tables, table_layouts, write_tables
     from delegraph.program.schema import Program, ScalarType
     from delegraph.program.signatures import sign_file
     from delegraph.program.strides import dense_strides
@@ -64,6 +64,7 @@ __all__ = [
     "serialize_flat_tensor",
     "serialize_program",
     "sign_file",
+    "table_layouts",
     "target_device",
     "to_text",
     "verify_program",
@@ -92,7 +93,7 @@ __getattr__, __dir__ = lazy_names(
             "write_flat_tensor",
         ),
         "delegraph.program.memory.memory_maps": ("MemoryMap", "memory_map"),
-        "delegraph.program.raw_tables": ("read_tables", "write_tables"),
+        "delegraph.program.raw_tables": ("read_tables", "table_layouts", "write_tables"),
         "delegraph.program.schema": ("Program", "ScalarType"),
         "delegraph.program.signatures": ("sign_file",),
         "delegraph.program.strides": ("dense_strides",),

@@ -27,7 +27,7 @@ from delegraph.program.flatbuffer.reader import FlatBufferReader
 from delegraph.program.flatbuffer.table_layout import FieldKind, TableLayout, layouts_of
 from delegraph.program.schema import Buffer
 
-__all__ = ["read_tables", "write_tables"]
+__all__ = ["read_tables", "table_layouts", "write_tables"]
 
 _LAYOUTS: Final = layouts_of(tables)
 _ROOTS: Final = {
@@ -45,6 +45,14 @@ _BYTES: Final = {
     ("Tensor", "data"): "",
 }
 """Fields that are bytes, not numbers of 8 bits -> the argument of `write_tables` that they are aligned by."""
+
+
+def table_layouts(identifier: bytes) -> Mapping[str, TableLayout]:
+    """Each table of the files with this identifier ("ET12", "BP08" or "FT01"), by its name: its fields, as schemas say.
+
+    Raises `KeyError` for another identifier.
+    """
+    return _ROOTS[identifier][1]
 
 
 # ---- bytes -> dicts --------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ def test_public_names_are_pinned() -> None:
         "serialize_flat_tensor",
         "serialize_program",
         "sign_file",
+        "table_layouts",
         "target_device",
         "to_text",
         "verify_program",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delegraph.errors import InvalidArgument, InvalidProgram
-from delegraph.program import deserialize_program, read_tables, serialize_program, write_tables
+from delegraph.program import deserialize_program, read_tables, serialize_program, table_layouts, write_tables
 from delegraph.program.files.serialize import SerializationConfig
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout, serialize_flat_tensor
 from delegraph.program.schema import (
@@ -104,3 +104,17 @@ def test_tables_of_external_data() -> None:
     tables = read_tables(serialize_flat_tensor(FlatTensor({"w": ExternalData(bytes(8), layout)})))
     assert tables["named_data"][0]["tensor_layout"] == {"scalar_type": 6, "sizes": [2], "dim_order": [0]}
     assert only(tables, "segments") == {"offset": 0, "size": 8}
+
+
+@pytest.mark.parametrize(
+    ("identifier", "root"), [(b"ET12", "Program"), (b"BP08", "BundledProgram"), (b"FT01", "FlatTensor")]
+)
+def test_layouts_name_the_fields_of_every_table(identifier: bytes, root: str) -> None:
+    layouts = table_layouts(identifier)
+    assert layouts[root].names[0] == "version"
+    referred = {
+        name for one in layouts.values() for kind in one.kinds if kind.form in ("table", "tables") for name in kind.of
+    }
+    assert referred <= layouts.keys()
+    with pytest.raises(KeyError):
+        table_layouts(b"none")

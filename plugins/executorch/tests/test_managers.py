@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 from copy import deepcopy
+from dataclasses import fields
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import torch
@@ -15,14 +17,15 @@ from delegraph.errors import ETRecordError, LoweringError
 from delegraph.program import deserialize_program
 from delegraph.program import schema as records
 from delegraph_executorch import exir
-from delegraph_executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, emit_program, to_edge
+from delegraph_executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, emit_program, schema, to_edge
+from delegraph_executorch.exir._serialize._dataclass import _DataclassEncoder, _json_to_dataclass
 from delegraph_executorch.exir.dynamic_shape import DynamicMemoryPlanningMode
 from delegraph_executorch.exir.error import ExportError
 from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
     ConstraintBasedSymShapeEvalPass,
     HintBasedSymShapeEvalPass,
 )
-from delegraph_executorch.exir.print_program import inspect_node
+from delegraph_executorch.exir.print_program import inspect_node, pretty_print, print_program
 from delegraph_executorch.exir.schema import Int, KernelCall, Null, Tensor
 
 
@@ -50,6 +53,34 @@ def test_records_are_executorchs() -> None:
     assert isinstance(last, KernelCall) and plan.operators[last.op_index].name == "aten::relu"
     assert plans["version"].values[plans["version"].outputs[0]].val == Int(3)
     assert (manager.methods, manager.config_methods) == ({"forward"}, {"version"})
+
+
+def test_a_call_without_a_value_gets_one() -> None:
+    """Code of ExecuTorch may leave some: there `to_edge` traces all of a graph anew."""
+    exported = torch.export.export(Model(), (torch.randn(1, 3),))
+    relu = exported.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)[0]
+    del relu.meta["val"]
+    manager = to_edge(exported)
+    (relu,) = (node for node in manager.exported_program().graph.nodes if "relu" in node.name)
+    assert relu.meta.pop("val").shape == (1, 2)
+    assert manager.to_executorch().buffer
+
+
+def test_records_have_executorchs_fields_in_its_order() -> None:
+    assert [one.name for one in fields(Tensor)][4:8] == [
+        "requires_grad",
+        "layout",
+        "data_buffer_idx",
+        "allocation_info",
+    ]
+    assert get_type_hints(Tensor)["allocation_info"] == schema.AllocationDetails | None
+    assert schema.ExtraTensorInfo() == schema.ExtraTensorInfo(0, None, schema.TensorDataLocation.SEGMENT)
+    assert schema.EValue(Int(1)).val in [Int(1)] and Int in schema.KernelTypes.__args__
+    numbers = [schema.Double(1.5), schema.Double(float("-inf"))]
+    texts = [json.dumps(number, cls=_DataclassEncoder) for number in numbers]
+    assert [_json_to_dataclass(json.loads(text), schema.Double) for text in texts] == numbers
+    with pytest.raises(TypeError, match="stacktrace"):
+        schema.Chain([], [], [])
 
 
 def test_constants_have_their_own_bytes() -> None:
@@ -197,7 +228,12 @@ def test_text() -> None:
     manager.dump_executorch_program(out=short)
     manager.dump_executorch_program(verbose=True, out=long)
     assert "aten::relu.out(" in short.getvalue()
-    assert "data_buffer_idx: 0" in long.getvalue()
+    assert "'data_buffer_idx': 0" in long.getvalue()
+    shorter, longer = io.StringIO(), io.StringIO()
+    print_program(manager.executorch_program, out=shorter)
+    pretty_print(manager.executorch_program, out=longer)
+    assert "aten::relu.out(" in shorter.getvalue()
+    assert "data_buffer_idx=0" in longer.getvalue()
     program = edge().exported_program()
     node = next(node for node in program.graph.nodes if "stack_trace" in node.meta)
     header, *lines = inspect_node(program.graph, node).splitlines()

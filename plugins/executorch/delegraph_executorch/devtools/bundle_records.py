@@ -2,60 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from delegraph.program import ScalarType
 from delegraph_executorch.exir.schema import Bool, Int
+from delegraph_executorch.table_records import table_records
 
+if TYPE_CHECKING:
 
-@dataclass
-class Tensor:
-    """A dense tensor; `dim_order` lists its dims from outer to inner in memory."""
+    def __getattr__(name: str) -> Any: ...
 
-    scalar_type: ScalarType
-    sizes: list[int]
-    data: bytes
-    dim_order: list[int]
-
-
-@dataclass
-class Double:
-    """A float."""
-
-    double_val: float
-
-
-ValueUnion: TypeAlias = Tensor | Int | Double | Bool
-
-
-@dataclass
-class Value:
-    """An input or an expected output."""
-
-    val: ValueUnion
-
-
-@dataclass
-class BundledMethodTestCase:
-    """One execution of a method."""
-
-    inputs: list[Value]
-    expected_outputs: list[Value]
-
-
-@dataclass
-class BundledMethodTestSuite:
-    """The test cases of a method."""
-
-    method_name: str
-    test_cases: list[BundledMethodTestCase]
-
-
-@dataclass
-class BundledProgram:
-    """A `.bpte`."""
-
-    version: int
-    method_test_suites: list[BundledMethodTestSuite]
-    program: bytes
+else:
+    globals().update(table_records(b"BP08", __name__, classes={"Bool": Bool, "Int": Int}, unions={"val": "ValueUnion"}))

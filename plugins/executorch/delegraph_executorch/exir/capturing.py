@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
@@ -74,22 +74,15 @@ class ExecutorchBackendConfig:
     def for_delegraph(self, methods: set[str]) -> aot.ExecutorchBackendConfig:
         """The same as `delegraph.aot` takes it. Raises `LoweringError` for what has no meaning here."""
         self._check()
-        return aot.ExecutorchBackendConfig(
-            passes={method: [*self.passes, *self._shape_passes(method)] for method in methods},
-            memory_planning_pass=self._memory_planning(methods),
-            emit_stacktrace=self.emit_stacktrace,
-            extract_delegate_segments=self.extract_delegate_segments,
-            segment_alignment=self.segment_alignment,
-            constant_tensor_alignment=self.constant_tensor_alignment,
-            delegate_alignment=self.delegate_alignment,
-            remove_view_copy=self.remove_view_copy,
-            external_constants=self.external_constants,
-            external_mutable_weights=self.external_mutable_weights,
-            emit_mutable_buffer_names=self.emit_mutable_buffer_names,
-            check_kernels=False,
-            propagate_device_config=self.propagate_device_config,
-            enable_non_cpu_memory_planning=self.enable_non_cpu_memory_planning,
-        )
+        same = {
+            one.name: getattr(self, one.name) for one in fields(aot.ExecutorchBackendConfig) if one.name in vars(self)
+        }
+        own = {
+            "passes": {method: [*self.passes, *self._shape_passes(method)] for method in methods},
+            "memory_planning_pass": self._memory_planning(methods),
+            "check_kernels": False,
+        }
+        return aot.ExecutorchBackendConfig(**{**same, **own})
 
     def _check(self) -> None:
         if self.dynamic_memory_planning_mode != DynamicMemoryPlanningMode.UPPER_BOUND:

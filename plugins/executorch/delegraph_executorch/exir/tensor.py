@@ -231,7 +231,7 @@ class TensorSpec:
     @property
     def is_static_shape_tensor(self) -> bool:
         """Whether the shape is known now."""
-        return self.shape_dynamism == TensorShapeDynamism.STATIC
+        return self.shape_dynamism is TensorShapeDynamism.STATIC
 
     @property
     def is_dynamic_shape_tensor(self) -> bool:
@@ -241,12 +241,12 @@ class TensorSpec:
     @property
     def is_upper_bound_tensor(self) -> bool:
         """Whether the shape has an upper bound, which is what is planned."""
-        return self.shape_dynamism == TensorShapeDynamism.DYNAMIC_BOUND
+        return self.shape_dynamism is TensorShapeDynamism.DYNAMIC_BOUND
 
     @property
     def is_dynamic_unbound_tensor(self) -> bool:
         """Whether nothing is known about the shape."""
-        return self.shape_dynamism == TensorShapeDynamism.DYNAMIC_UNBOUND
+        return self.shape_dynamism is TensorShapeDynamism.DYNAMIC_UNBOUND
 
     def debug(self) -> str:
         """Everything about its memory, on a line."""

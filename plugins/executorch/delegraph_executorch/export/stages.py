@@ -14,6 +14,7 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, ClassVar, Final, Self
 
 import torch
@@ -355,39 +356,19 @@ def _with_delegation_info(artifact: PipelineArtifact) -> PipelineArtifact:
     return artifact
 
 
-def quantize_(model: Any, config: Any, filter_fn: Any) -> None:
-    """`torchao.quantization.quantize_`: change the model's weights in place."""
-    from torchao.quantization import quantize_
+def _of_torchao(module: str, name: str) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        return getattr(import_module(f"torchao.{module}"), name)(*args)
 
-    quantize_(model, config, filter_fn)
-
-
-def unwrap_tensor_subclass(model: Any) -> None:
-    """`torchao.utils.unwrap_tensor_subclass`: make quantized weights plain tensors, which can be exported."""
-    from torchao.utils import unwrap_tensor_subclass
-
-    unwrap_tensor_subclass(model)
+    return call
 
 
-def prepare_pt2e(model: Any, quantizer: Any) -> Any:
-    """`prepare_pt2e`: put observers into an exported graph."""
-    from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
-
-    return prepare_pt2e(model, quantizer)
-
-
-def convert_pt2e(model: Any) -> Any:
-    """`convert_pt2e`: put what was observed in the place of the observers."""
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
-
-    return convert_pt2e(model)
-
-
-def ComposableQuantizer(quantizers: Any) -> Any:
-    """torchao's quantizer that asks several, in order."""
-    from torchao.quantization.pt2e.quantizer import ComposableQuantizer
-
-    return ComposableQuantizer(quantizers)
+# Imported when they are called: torchao takes seconds, and recipes without quantization need none of it.
+quantize_ = _of_torchao("quantization", "quantize_")
+unwrap_tensor_subclass = _of_torchao("utils", "unwrap_tensor_subclass")
+prepare_pt2e = _of_torchao("quantization.pt2e.quantize_pt2e", "prepare_pt2e")
+convert_pt2e = _of_torchao("quantization.pt2e.quantize_pt2e", "convert_pt2e")
+ComposableQuantizer = _of_torchao("quantization.pt2e.quantizer", "ComposableQuantizer")
 
 
 def is_pt2e_quantizer(quantizer: Any) -> bool:

@@ -64,22 +64,16 @@ def export_to_edge(
     model: torch.nn.Module,
     example_inputs: tuple[Any, ...],
     *,
-    example_kwarg_inputs: dict[str, Any] | None = None,
-    dynamic_shapes: dict[str, Any] | tuple[Any, ...] | None = None,
     edge_constant_methods: Mapping[str, Any] | None = None,
     edge_compile_config: EdgeCompileConfig | None = _EDGE_COMPILE_CONFIG,
-    strict: bool = True,
     verbose: bool = True,
+    **options: Any,
 ) -> EdgeProgramManager:
-    """Export a model and bring it to the edge dialect."""
-    exported = _to_core_aten(
-        model,
-        example_inputs,
-        example_kwarg_inputs=example_kwarg_inputs,
-        dynamic_shapes=dynamic_shapes,
-        strict=strict,
-        verbose=verbose,
-    )
+    """Export a model and bring it to the edge dialect.
+
+    `options` are `example_kwarg_inputs`, `dynamic_shapes` and `strict`, as `torch.export.export` takes them.
+    """
+    exported = _to_core_aten(model, example_inputs, verbose=verbose, **options)
     return _core_aten_to_edge(exported, edge_constant_methods, edge_compile_config, verbose)
 
 
@@ -87,24 +81,11 @@ def export_to_exec_prog(
     model: torch.nn.Module,
     example_inputs: tuple[Any, ...],
     *,
-    example_kwarg_inputs: dict[str, Any] | None = None,
-    dynamic_shapes: dict[str, Any] | tuple[Any, ...] | None = None,
-    edge_constant_methods: Mapping[str, Any] | None = None,
-    edge_compile_config: EdgeCompileConfig | None = _EDGE_COMPILE_CONFIG,
     backend_config: ExecutorchBackendConfig | None = None,
-    strict: bool = True,
+    **options: Any,
 ) -> ExecutorchProgramManager:
-    """Export a model, in eval mode, and make a program of it."""
-    edge = export_to_edge(
-        model.eval(),
-        example_inputs,
-        example_kwarg_inputs=example_kwarg_inputs,
-        dynamic_shapes=dynamic_shapes,
-        edge_constant_methods=edge_constant_methods,
-        edge_compile_config=edge_compile_config,
-        strict=strict,
-    )
-    return edge.to_executorch(backend_config)
+    """Export a model, in eval mode, and make a program of it. `options` are those of `export_to_edge`."""
+    return export_to_edge(model.eval(), example_inputs, **options).to_executorch(backend_config)
 
 
 def save_pte_program(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from delegraph import program
 from delegraph.program import ExternalData, deserialize_flat_tensor, serialize_flat_tensor
@@ -10,32 +11,11 @@ from delegraph.program.flat_tensor import TensorLayout as Layout
 from delegraph_executorch.exir._serialize.data import Cord, DataEntry, DataPayload, DataSerializer, NamedDataStoreOutput
 from delegraph_executorch.exir._serialize.records import converted, record_of
 from delegraph_executorch.exir.tensor import TensorLayout
+from delegraph_executorch.table_records import table_records
 
-
-@dataclass
-class DataSegment:
-    """Where a segment lies, in bytes from the first."""
-
-    offset: int
-    size: int
-
-
-@dataclass
-class NamedData:
-    """The segment under a key, and of a tensor how it is laid out."""
-
-    key: str
-    segment_index: int
-    tensor_layout: TensorLayout | None = None
-
-
-@dataclass
-class FlatTensor:
-    """The tables of a `.ptd`."""
-
-    version: int
-    segments: list[DataSegment]
-    named_data: list[NamedData]
+RECORDS = table_records(b"FT01", __name__, classes={"TensorLayout": TensorLayout}, may_be_left_out=("tensor_layout",))
+"""The tables of a `.ptd`, as `flat_tensor_schema` has them."""
+DataSegment, FlatTensor, NamedData = (RECORDS[name] for name in ("DataSegment", "FlatTensor", "NamedData"))
 
 
 @dataclass
@@ -78,6 +58,6 @@ class FlatTensorSerializer(DataSerializer):
         return NamedDataStoreOutput(list(payload.buffers), {}, {name: payload.named_data})
 
 
-def _deserialize_to_flat_tensor(flatbuffer: bytes) -> FlatTensor:
+def _deserialize_to_flat_tensor(flatbuffer: bytes) -> Any:
     """The tables of a `.ptd`. Raises `InvalidProgram` for bytes that are none."""
     return record_of(flatbuffer, FlatTensor)

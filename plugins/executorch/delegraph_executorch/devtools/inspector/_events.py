@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Self, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -103,41 +103,31 @@ class InstructionEvent:
 
 
 @dataclass(frozen=True, order=True)
-class ProfileEventSignature:
-    """The name and the instruction of a span of time, and what of a delegate it is; None for what is not given."""
-
-    name: str
-    instruction_id: int | None
-    delegate_id: int | None = None
-    delegate_id_str: str | None = None
-
-    @staticmethod
-    def _gen_from_event(event: ProfileEvent) -> ProfileEventSignature:
-        return ProfileEventSignature(*_given(event))
-
-
-@dataclass(frozen=True, order=True)
-class DebugEventSignature:
-    """The same of a value."""
+class _Signature:
+    """A name, the instruction, and what of a delegate in it; None for what is not given."""
 
     name: str = ""
     instruction_id: int | None = -1
     delegate_id: int | None = None
     delegate_id_str: str | None = None
 
-    @staticmethod
-    def _gen_from_event(event: DebugEvent) -> DebugEventSignature:
-        return DebugEventSignature(*_given(event))
+    @classmethod
+    def _gen_from_event(cls, event: ProfileEvent | DebugEvent) -> Self:
+        instruction, number = event.instruction_id, event.delegate_debug_id_int
+        return cls(
+            event.name or "",
+            None if instruction == -1 else instruction,
+            None if number == -1 else number,
+            event.delegate_debug_id_str or None,
+        )
 
 
-def _given(event: ProfileEvent | DebugEvent) -> tuple[str, int | None, int | None, str | None]:
-    instruction, number = event.instruction_id, event.delegate_debug_id_int
-    return (
-        event.name or "",
-        None if instruction == -1 else instruction,
-        None if number == -1 else number,
-        event.delegate_debug_id_str or None,
-    )
+class ProfileEventSignature(_Signature):
+    """Of a span of time."""
+
+
+class DebugEventSignature(_Signature):
+    """Of a value."""
 
 
 @dataclass(frozen=True, order=True)
@@ -180,26 +170,18 @@ class RunSignature:
 # ---- events ----------------------------------------------------------------------------------------
 
 
+def _percentile(percent: int) -> property:
+    return property(lambda data: float(np.percentile(data.raw, percent)))
+
+
 @dataclass
 class PerfData:
     """How long something took, once for each run, in the unit that was asked for."""
 
     raw: list[float]
 
-    @property
-    def p10(self) -> float:
-        """A tenth of the runs took no longer."""
-        return float(np.percentile(self.raw, 10))
-
-    @property
-    def p50(self) -> float:
-        """The median."""
-        return float(np.percentile(self.raw, 50))
-
-    @property
-    def p90(self) -> float:
-        """Nine tenths of the runs took no longer."""
-        return float(np.percentile(self.raw, 90))
+    p10, p50, p90 = map(_percentile, (10, 50, 90))
+    """A tenth, half and nine tenths of the runs took no longer."""
 
     @property
     def avg(self) -> float:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from delegraph_executorch.devtools.inspector._matching import DebugHandle, convert_to_float_tensor, find_op_names
 from delegraph_executorch.devtools.inspector._values import pandas, signal_to_noise, squared_error
@@ -94,21 +92,17 @@ class NumericalComparatorBase(ABC):
 
 
 class TensorComparator(NumericalComparatorBase):
-    """The gap of two tensors or numbers, as tensors of float64; `what` names it."""
+    """The gap of two tensors or numbers, as tensors of float64; `metric` gives it as a tensor of one element."""
 
-    what = ""
-
-    @abstractmethod
-    def gap(self, reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        """The gap, a tensor of one element."""
+    metric: ClassVar[staticmethod[[Any, Any], Any]]
 
     def element_compare(self, a: Any, b: Any) -> float:
         """The gap of two tensors or numbers. Raises `ValueError` for what is neither, or for shapes that do not fit."""
         reference, value = convert_to_float_tensor(a), convert_to_float_tensor(b)
         try:
-            return float(self.gap(reference, value))
+            return float(type(self).metric(reference, value))
         except RuntimeError as error:
-            raise ValueError(f"Error computing {self.what} between tensors: {error}") from error
+            raise ValueError(f"{type(self).__name__}: the tensors cannot be compared: {error}") from error
 
 
 _EXPECTED = "expected {(debug handles, value): (debug handles, value)}, debug handles a tuple of int"
@@ -122,28 +116,16 @@ def _is_several(value: Any) -> bool:
 class L1Comparator(TensorComparator):
     """The gap is the sum of the absolute differences."""
 
-    what = "L1 difference"
-
-    def gap(self, reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        """The gap, a tensor of one element."""
-        return (reference - value).abs().sum()
+    metric = staticmethod(lambda reference, value: (reference - value).abs().sum())
 
 
 class MSEComparator(TensorComparator):
     """The gap is the mean of the squared differences."""
 
-    what = "MSE difference"
-
-    def gap(self, reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        """The gap, a tensor of one element."""
-        return squared_error(reference, value)
+    metric = staticmethod(squared_error)
 
 
 class SNRComparator(TensorComparator):
     """The gap is ten times the logarithm of the signal's power over the difference's, in dB."""
 
-    what = "SNR difference"
-
-    def gap(self, reference: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        """The gap, a tensor of one element."""
-        return signal_to_noise(reference, value)
+    metric = staticmethod(signal_to_noise)

@@ -70,7 +70,7 @@ def to_backend(*args: Any, **kwargs: Any) -> Any:
 class _WithRecords(LoweredBackendModule):
     """A lowered module whose program is in ExecuTorch's records."""
 
-    def program(self, emit_stacktrace: bool = False, memory_planning: Any = None) -> Program:  # type: ignore[override]
+    def program(self, emit_stacktrace: bool = False, memory_planning: Any = None) -> Program:
         finished = self._executorch(memory_planning, emit_stacktrace=emit_stacktrace)
         assert isinstance(finished, delegraph.aot.ExecutorchProgramManager)
         return output_of(finished).program

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from copy import deepcopy
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, BinaryIO, Self, TextIO
 
 from torch.export import ExportedProgram
@@ -25,7 +25,6 @@ from delegraph_executorch.exir.capturing import ExecutorchBackendConfig
 from delegraph_executorch.exir.emission import EmitterOutput, output_of
 from delegraph_executorch.exir.error import executorchs_errors
 from delegraph_executorch.exir.lowered_backend_module import get_lowered_backend_modules
-from delegraph_executorch.exir.print_program import pretty_print, print_program
 from delegraph_executorch.exir.program._transform import (
     _copy_module,
     _get_updated_graph_signature,
@@ -33,6 +32,7 @@ from delegraph_executorch.exir.program._transform import (
     _update_exported_program_graph_module,
     lift_constant_tensor_pass,
     transform_exported_program,
+    with_values,
 )
 from delegraph_executorch.exir.schema import Program
 
@@ -122,6 +122,7 @@ class EdgeProgramManager(aot.EdgeProgramManager):
     ) -> ExecutorchProgramManager:
         """Choose out variants, plan memory and emit. Raises `LoweringError` for what no runtime could run."""
         config = own_backend_config(config)
+        with_values(self._lowering.programs)
         if isinstance(config, aot.ExecutorchBackendConfig):
             return ExecutorchProgramManager.of(super().to_executorch(config))
         settings = config.for_delegraph(self.methods)
@@ -139,7 +140,7 @@ class EdgeProgramManager(aot.EdgeProgramManager):
             from delegraph_executorch.exir.passes.reinplace import DEFAULT_INPLACEABLE_OPS, reinplace_pass
 
             operators = DEFAULT_INPLACEABLE_OPS | (config.reinplace_extra_ops or frozenset())
-            changes.append(lambda program: reinplace_pass(program, ops_to_inplace=operators))
+            changes.append(partial(reinplace_pass, ops_to_inplace=operators))
         if not changes:
             return self
         manager = deepcopy(self)
@@ -317,7 +318,7 @@ class ExecutorchProgramManager(_FinishedProgram):
 
     def dump_executorch_program(self, verbose: bool = False, out: TextIO | None = None) -> None:
         """Print the program to `out` (None: standard output), with every field of every record if `verbose`."""
-        (pretty_print if verbose else print_program)(self.executorch_program, out=out)
+        self._result.dump_executorch_program(verbose, out)
 
     def save(self, path: str) -> None:
         """Write the `.pte`, whole or not at all. Raises ValueError unless `path` ends with ".pte"."""
@@ -335,7 +336,7 @@ def to_edge(
 ) -> EdgeProgramManager:
     """`delegraph.aot.to_edge`."""
     return EdgeProgramManager.of(
-        aot.to_edge(programs, constant_methods, own_edge_config(compile_config), generate_etrecord)
+        aot.to_edge(with_values(programs), constant_methods, own_edge_config(compile_config), generate_etrecord)
     )
 
 
@@ -351,7 +352,7 @@ def to_edge_transform_and_lower(
     """`delegraph.aot.to_edge_transform_and_lower`."""
     return EdgeProgramManager.of(
         aot.to_edge_transform_and_lower(
-            programs,
+            with_values(programs),
             transform_passes,
             partitioner,
             constant_methods,
@@ -405,23 +406,14 @@ class ExecutorchProgram(_FinishedProgram):
     def __init__(
         self,
         exir_exported_program: ExirExportedProgram,
-        emit_stacktrace: bool = False,
-        extract_delegate_segments: bool = True,
-        segment_alignment: int = 128,
-        constant_tensor_alignment: int | None = None,
-        delegate_alignment: int | None = None,
         *,
         config: ExecutorchBackendConfig | None = None,
+        **options: Any,
     ) -> None:
+        """`options` are those of an `ExecutorchBackendConfig`, for where there is no `config`."""
         if not exir_exported_program.after_to_edge_passes:
             raise RuntimeError("Must run to_edge before to_executorch.")
-        config = config or ExecutorchBackendConfig(
-            emit_stacktrace=emit_stacktrace,
-            extract_delegate_segments=extract_delegate_segments,
-            segment_alignment=segment_alignment,
-            constant_tensor_alignment=constant_tensor_alignment,
-            delegate_alignment=delegate_alignment,
-        )
+        config = config or ExecutorchBackendConfig(**options)
         edge = EdgeProgramManager(exir_exported_program.exported_program, None, exir_exported_program.compile_config)
         manager = edge.to_executorch(config)
         self._result = manager.delegraph

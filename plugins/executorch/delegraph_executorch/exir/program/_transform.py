@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram, ExportGraphSignature
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import GraphModule
+from torch.fx.node import map_arg
 
 from delegraph.errors import LoweringError
 from delegraph_executorch.bridge.passes import adapted_pass
@@ -42,6 +45,22 @@ def _takes_programs(one: Any) -> bool:
 def transform_exported_program(ep: ExportedProgram, *passes: Any) -> ExportedProgram:
     """`_transform`."""
     return _transform(ep, *passes)
+
+
+def with_values(programs: Any) -> Any:
+    """`programs`, one or several by method; calls that code of ExecuTorch left without a value have one, in place.
+
+    There it does not matter: `to_edge` traces all of a graph anew, and emission never looks.
+    """
+    for program in programs.values() if isinstance(programs, Mapping) else [programs]:
+        for node in program.graph.nodes if isinstance(program, ExportedProgram) else ():
+            sources = [source.meta.get("val") for source in node.all_input_nodes]
+            known = all(source is not None for source in sources)
+            if node.op == "call_function" and "val" not in node.meta and known:
+                args, kwargs = map_arg((node.args, dict(node.kwargs)), lambda source: source.meta["val"])
+                with detect_fake_mode(sources) or nullcontext():
+                    node.meta["val"] = node.target(*args, **kwargs)
+    return programs
 
 
 def _get_updated_graph_signature(old_signature: ExportGraphSignature, new_gm: GraphModule) -> ExportGraphSignature:

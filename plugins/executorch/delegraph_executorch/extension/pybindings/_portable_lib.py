@@ -8,9 +8,9 @@ share; there they share all planned memory.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from delegraph.devtools import load_bundled_program, verify_case
 from delegraph.errors import InvalidArgument, InvalidState, NotSupported
@@ -92,12 +92,30 @@ class ExecuTorchMethod:
         return MethodMeta(self._method.program.plan(self._method.metadata.name()))
 
 
-class ExecuTorchProgram:
+class _Loaded:
+    """What a loaded program and a module have in common."""
+
+    _program: Program
+    _has_etdump: bool
+
+    def method_meta(self, method_name: str) -> MethodMeta:
+        """What a method takes and gives, without loading it."""
+        return MethodMeta(self._program.plan(method_name))
+
+    def has_etdump(self) -> bool:
+        """Whether it was loaded with `enable_etdump`."""
+        return self._has_etdump
+
+    def write_etdump_result_to_file(self, path: str, debug_buffer_path: str | None = None) -> None:
+        """Write what was traced since the last time, and the values that were kept."""
+        self._program.write_etdump_result_to_file(path, debug_buffer_path)
+
+
+class ExecuTorchProgram(_Loaded):
     """A loaded program, whose methods are loaded one by one."""
 
     def __init__(self, program: Program, has_etdump: bool) -> None:
-        self._program = program
-        self._has_etdump = has_etdump
+        self._program, self._has_etdump = program, has_etdump
         self._names = [plan.name for plan in program.records.execution_plan]
 
     def num_methods(self) -> int:
@@ -115,20 +133,8 @@ class ExecuTorchProgram:
         with failing_to(f"load method {method_name}"):
             return ExecuTorchMethod(self._program.load_method(method_name))
 
-    def method_meta(self, method_name: str) -> MethodMeta:
-        """What a method takes and gives, without loading it."""
-        return MethodMeta(self._program.plan(method_name))
 
-    def has_etdump(self) -> bool:
-        """Whether it was loaded with `enable_etdump`."""
-        return self._has_etdump
-
-    def write_etdump_result_to_file(self, path: str, debug_buffer_path: str | None = None) -> None:
-        """Write what was traced since the last time, and the values that were kept."""
-        self._program.write_etdump_result_to_file(path, debug_buffer_path)
-
-
-class ExecuTorchModule:
+class ExecuTorchModule(_Loaded):
     """A program whose methods are loaded when they are first run, and then kept with their state.
 
     As in ExecuTorch, what is wrong with a program or its `.ptd` shows at the first use.
@@ -147,7 +153,7 @@ class ExecuTorchModule:
         self._methods: dict[str, ExecuTorchMethod] = {}
 
     @cached_property
-    def _program(self) -> Program:
+    def _program(self) -> Program:  # type: ignore[override]
         return Runtime.get().load_program(
             self._source,
             verification=self._verification,
@@ -179,21 +185,9 @@ class ExecuTorchModule:
             method.execute()
             return method.get_outputs(clone_outputs)
 
-    def method_meta(self, method_name: str) -> MethodMeta:
-        """What a method takes and gives."""
-        return MethodMeta(self._program.plan(method_name))
-
     def method_names(self) -> list[str]:
         """The names of the methods."""
         return sorted(self._program.method_names)
-
-    def has_etdump(self) -> bool:
-        """Whether it was loaded with `enable_etdump`."""
-        return self._has_etdump
-
-    def write_etdump_result_to_file(self, path: str, debug_buffer_path: str | None = None) -> None:
-        """Write what was traced since the last time, and the values that were kept."""
-        self._program.write_etdump_result_to_file(path, debug_buffer_path)
 
 
 class BundledModule:
@@ -239,8 +233,7 @@ def _load_for_executorch(
     program_verification: Verification = Verification.InternalConsistency,
 ) -> ExecuTorchModule:
     """A module of the `.pte` at `program_path`, and the `.ptd` at `data_path` if it has one."""
-    data = None if data_path is None else MmapDataLoader(data_path)
-    program = MmapDataLoader(program_path)
+    program, data = MmapDataLoader(program_path), _loader(data_path)
     return ExecuTorchModule(program, data, enable_etdump, debug_buffer_size, program_verification)
 
 
@@ -252,16 +245,15 @@ def _load_for_executorch_from_buffer(
     program_verification: Verification = Verification.InternalConsistency,
 ) -> ExecuTorchModule:
     """A module of the bytes of a `.pte`, and of a `.ptd` if it has one."""
-    data = None if data_map_buffer is None else BufferDataLoader(data_map_buffer)
-    return ExecuTorchModule(BufferDataLoader(buffer), data, enable_etdump, debug_buffer_size, program_verification)
+    program, data = BufferDataLoader(buffer), _loader(data_map_buffer)
+    return ExecuTorchModule(program, data, enable_etdump, debug_buffer_size, program_verification)
 
 
 def _load_for_executorch_from_data_loader(
     loader: PyDataLoader, data_path: str | None = None, enable_etdump: bool = False, debug_buffer_size: int = 0
 ) -> ExecuTorchModule:
     """A module of what `loader` reads, a `delegraph.runtime.DataLoader`."""
-    data = None if data_path is None else MmapDataLoader(data_path)
-    return ExecuTorchModule(loader, data, enable_etdump, debug_buffer_size)
+    return ExecuTorchModule(loader, _loader(data_path), enable_etdump, debug_buffer_size)
 
 
 def _load_bundled_program_from_buffer(buffer: Buffer, non_const_pool_size: int = 16 * 1024) -> BundledModule:
@@ -283,12 +275,14 @@ def _load_for_executorch_from_bundled_program(
     data_path: str | None = None,
 ) -> ExecuTorchModule:
     """A module of the program in `module`; of its `.ptd`, if it has one, give bytes or a path."""
-    given = data_map_buffer if data_path is None else data_path
-    if given is None or isinstance(given, str | os.PathLike):
-        data: DataLoader | None = None if given is None else MmapDataLoader(given)
-    else:
-        data = BufferDataLoader(given)
+    data = _loader(data_map_buffer if data_path is None else data_path)
     return ExecuTorchModule(BufferDataLoader(module.program), data, enable_etdump, debug_buffer_size)
+
+
+def _loader(data: Buffer | str | os.PathLike[str] | None) -> DataLoader | None:
+    if data is None:
+        return None
+    return MmapDataLoader(data) if isinstance(data, str | os.PathLike) else BufferDataLoader(data)
 
 
 def _load_program(
@@ -366,22 +360,20 @@ def _unsafe_reset_threadpool(num_threads: int) -> None:
     )
 
 
-def _create_profile_block(name: str) -> None:
-    """Raises `NotSupported`, which says how to profile."""
-    raise NotSupported(f"_create_profile_block({name!r}): {_PROFILING}")
-
-
-def _dump_profile_results() -> bytes:
-    """Raises `NotSupported`, which says how to profile."""
-    raise NotSupported(f"_dump_profile_results(): {_PROFILING}")
-
-
-def _reset_profile_results() -> None:
-    """Raises `NotSupported`, which says how to profile."""
-    raise NotSupported(f"_reset_profile_results(): {_PROFILING}")
-
-
 _PROFILING = (
     "ExecuTorch's old profiler, which its wheels leave out, is not here; load with enable_etdump=True and give the"
     " file to Inspector, or load_method(…, event_tracer=delegraph.EventTracer()), or `delegraph run --trace`"
 )
+
+
+def _no_profiler(name: str) -> Callable[..., NoReturn]:
+    def refuse(*args: Any) -> NoReturn:
+        """Raises `NotSupported`, which says how to profile."""
+        raise NotSupported(f"{name}({', '.join(map(repr, args))}): {_PROFILING}")
+
+    return refuse
+
+
+_create_profile_block = _no_profiler("_create_profile_block")
+_dump_profile_results = _no_profiler("_dump_profile_results")
+_reset_profile_results = _no_profiler("_reset_profile_results")

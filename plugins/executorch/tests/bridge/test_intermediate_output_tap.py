@@ -16,6 +16,8 @@ from delegraph_executorch.devtools.intermediate_output_tap import (
     tap_compare,
 )
 
+pytestmark = pytest.mark.executorch
+
 MODEL = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2)).eval()
 X = torch.linspace(-2, 2, 24).reshape(4, 6)
 
