@@ -36,7 +36,12 @@ from delegraph.aot.checks.backends import check_backends, warn_of_absent_halves
 from delegraph.aot.checks.shared_state import check_shared_state
 from delegraph.aot.delegation.compose import compile_partitions, delegate, merged
 from delegraph.aot.delegation.external_constants import tag_constants
-from delegraph.aot.delegation.forms import any_keeps, form_for_kernels, kept_whole
+from delegraph.aot.delegation.forms import (
+    any_keeps,
+    form_for_kernels,
+    kept_whole,
+    transformed_for_pre_decomposition,
+)
 from delegraph.aot.delegation.kept_state import changed_buffers
 from delegraph.aot.delegation.reexported import with_flat_calls
 from delegraph.aot.delegation.refusals import Refusal, until_compiled
@@ -190,7 +195,7 @@ def _functional(lowering: Lowering, methods: Sequence[str]) -> Lowering:
     def asked(program: ExportedProgram) -> dict[str, Keep]:
         return {name: {**kept_whole(program, wants, name), **preserved} for name, wants in partitioners.items()}
 
-    program = lowering.programs[method]
+    program = transformed_for_pre_decomposition(lowering.programs[method], partitioners)
     if has_torchao_weights(program):
         others = asked_by_others(any_keeps(asked(program).values()))
         program = with_plain_weights(method, program, {**others, **preserved})

@@ -103,6 +103,15 @@ class Partitioner(ABC):
         """
         return ([], None)
 
+    def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
+        """The program as `torch.export` made it, changed to what this partitioner wants to see decomposed: a new one,
+        or this one with another graph (it is a copy; its weights are shared, and not to be changed).
+
+        All partitioners of a method are asked, in order of priority, before anything is decomposed; what one changes
+        stays changed for the others and for kernels.
+        """
+        return exported_program
+
 
 class PartitionerFactory(Protocol):
     """The factory behind a `delegraph.partitioners` entry point, whose name is what users write in `backends=[…]`."""
@@ -209,6 +218,14 @@ class BackendDetails(ABC):
         not. Raise `UnsupportedOperator` or `PreprocessError`, naming the node, for what the partitioner should not have
         claimed: lowering leaves it to others, and asks the partitioner again (docs/backend-contract.md).
         """
+
+    @classmethod
+    def copy_exported_program_for_preprocess(
+        cls, edge_program: ExportedProgram, compile_specs: list[CompileSpec]
+    ) -> ExportedProgram:
+        """What `preprocess` gets in place of `edge_program`, whose graph is a copy already, and whose weights are the
+        model's: a backend that changes weights in place gives a program with copies of them."""
+        return edge_program
 
     @classmethod
     def submits(cls, compile_specs: Sequence[CompileSpec]) -> bool:

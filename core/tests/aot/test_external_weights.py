@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -184,3 +185,40 @@ def test_one_key_has_one_layout() -> None:
     store.add_named_data("w", torch.zeros(2, 3), external_tag="file")
     with pytest.raises(ValueError, match=r"'w' is FLOAT\[2, 3\] in dim order \[0, 1\], now FLOAT\[3, 2\]"):
         store.add_named_data("w", torch.zeros(3, 2), external_tag="file")
+
+
+def test_what_is_for_the_pte_goes_into_shards() -> None:
+    def shards(*keys: str) -> dict[str, list[tuple[str, bytes, int]]]:
+        store = NamedDataStore()
+        content = {"a": b"six456", "again": b"six456", "b": b"four", "c": b"five5"}
+        for key in keys:
+            store.add_named_data(key, content[key], 16)
+        store.add_named_data("far", b"x", external_tag="side")
+        for _ in range(2):
+            store.externalize_pte_data(10, "part")
+        output = store.get_named_data_store_output()
+        assert not output.pte_data and list(output.external_data.pop("side")) == ["far"]
+        return {
+            tag: [(key, bytes(entry.data), entry.alignment) for key, entry in entries.items()]
+            for tag, entries in output.external_data.items()
+        }
+
+    first = shards("a", "again", "b", "c")
+    assert shards("c", "b", "again", "a") == first
+    assert [[key for key, *_ in entries] for entries in first.values()] == [["a", "again", "b"], ["c"]]
+    assert list(first)[1] == f"part_{sha256(b'c').hexdigest()}"
+
+
+def test_what_goes_into_no_shard() -> None:
+    store = NamedDataStore()
+    store.add_named_data("w", b"eleven bytes", 16)
+    store.add_named_data("far", b"x", external_tag=f"part_{sha256(b'w').hexdigest()}")
+    with pytest.raises(ValueError, match="'w': 12 bytes exceeds external data shard cap 11"):
+        store.externalize_pte_data(11, "part")
+    with pytest.raises(ValueError, match="external data tag collision: part_"):
+        store.externalize_pte_data(12, "part")
+    with pytest.raises(ValueError, match="max_data_bytes is True; an external data shard takes a positive integer"):
+        store.externalize_pte_data(True, "part")
+    with pytest.raises(ValueError, match="tag_prefix is empty"):
+        store.externalize_pte_data(12, "")
+    assert list(store.get_named_data_store_output().pte_data) == ["w"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from pathlib import Path
 from typing import Any
@@ -354,6 +355,42 @@ class TakesRelu(Partitioner):
         return PartitionResult(
             exported_program, {"relu": DelegationSpec("DoublerOfFinished", [CompileSpec("k", b"v")])}
         )
+
+
+def test_a_backend_says_what_it_compiles_a_copy_of() -> None:
+    class DoublesItsWeights(BackendDetails):
+        @classmethod
+        def copy_exported_program_for_preprocess(cls, edge_program, compile_specs):
+            if not compile_specs:
+                raise ValueError("no specs")
+            return copy.deepcopy(edge_program)
+
+        @staticmethod
+        def preprocess(edge_program, compile_specs):
+            for weight in edge_program.state_dict.values():
+                weight.data *= 2
+            return PreprocessResult(str(weight.detach().item()).encode())
+
+    class Takes(Partitioner):
+        def __init__(self, *specs):
+            self.specs = specs
+
+        def partition(self, exported_program):
+            for node in exported_program.graph.nodes:
+                if node.op == "call_function":
+                    node.meta[TAG] = "all"
+            tag_constant_data(exported_program)
+            return PartitionResult(exported_program, {"all": DelegationSpec("DoublesItsWeights", self.specs)})
+
+    registry = registry_with()
+    registry.register("lowerings", "DoublesItsWeights", DoublesItsWeights)
+    model = torch.nn.PReLU(1, 0.5)
+    edge = to_edge(torch.export.export(model, (torch.randn(4),)), plugins=registry)
+    lowered = edge.to_backend(Takes(CompileSpec("k", b"v")))
+    (module,) = (m for m in lowered.exported_program().graph_module.children() if hasattr(m, "processed_bytes"))
+    assert (module.processed_bytes, model.weight.detach().item()) == (b"1.0", 0.5)
+    with pytest.raises(LoweringError, match="its copy for preprocess raised ValueError: no specs"):
+        edge.to_backend(Takes())
 
 
 def test_a_delegate_call_has_its_blob_specs_data_and_maps() -> None:

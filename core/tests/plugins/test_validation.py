@@ -239,7 +239,11 @@ def test_hooks_and_attributes_are_read_off_the_interfaces() -> None:
     assert LOWERINGS.attributes == {"blob_version": 1, "shares_state": False, "takes_external_weights": False}
     assert PARTITIONERS.hook_names == ("__call__",)
     assert PARTITIONERS.product is not None
-    assert PARTITIONERS.product.hook_names == ("partition", "ops_to_not_decompose")
+    assert PARTITIONERS.product.hook_names == (
+        "partition",
+        "ops_to_not_decompose",
+        "transform_for_pre_decomposition",
+    )
 
 
 def test_a_parameter_is_added_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ import torch
 from delegraph.aot import PreprocessResult
 from delegraph.program import deserialize_program
 from delegraph.program import schema as records
-from delegraph_executorch.exir._serialize._cord import Cord
+from delegraph_executorch.exir._serialize._cord import Cord, FileBackedData
 from delegraph_executorch.exir._serialize._dataclass import _DataclassEncoder, _json_to_dataclass
 from delegraph_executorch.exir._serialize._named_data_store import NamedDataStore
 from delegraph_executorch.exir._serialize._program import (
@@ -21,6 +24,8 @@ from delegraph_executorch.exir._serialize._program import (
     deserialize_pte_binary,
     serialize_pte_binary,
 )
+from delegraph_executorch.exir._serialize.data_serializer import DataPayload
+from delegraph_executorch.exir._serialize.file_data import in_memory
 from delegraph_executorch.exir.schema import (
     BackendDelegate,
     BackendDelegateDataReference,
@@ -35,6 +40,7 @@ from delegraph_executorch.exir.schema import (
     Program,
     SubsegmentOffsets,
 )
+from delegraph_executorch.extension.flat_tensor.serialize.serialize import FlatTensorSerializer
 
 
 def program(**fields: Any) -> Program:
@@ -153,9 +159,39 @@ def test_named_data_as_a_backend_hands_it_in() -> None:
         store.add_named_data("a", b"other")
 
 
+@pytest.mark.parametrize("content", [b"weights in a file", b""])
+def test_data_stay_in_their_file(content: bytes, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).write_bytes(content)
+    stores = [NamedDataStore(), NamedDataStore()]
+    taken = [FileBackedData.move_from(str(tmp_path / name)) for name in ("first", "second")]
+    for store, data in zip(stores, taken, strict=True):
+        store.add_named_data(f"key{id(data)}", data, external_tag="file")
+    stores[0].merge_named_data_store(stores[1].get_named_data_store_output())
+    output = stores[0].get_named_data_store_output()
+    assert [bytes(in_memory(data)) for data in output.buffers] == [content]
+    assert not content or output.buffers[0] is taken[0]
+    payload = DataPayload(output.buffers, output.external_data["file"])
+    for entry in FlatTensorSerializer().deserialize(FlatTensorSerializer().serialize(payload)).named_data.values():
+        assert entry.buffer_index == 0
+    digests = {data.sha256() for data in taken} | {sha256(content).digest()}
+    assert (len(digests), taken[0].prefix(3), taken[0].to_bytes()) == (1, content[:3], content)
+    written = io.BytesIO()
+    taken[0].write_to_file(written)
+    Cord(taken[0]).write_to_file(written)
+    assert written.getvalue() == content * 2 == bytes(Cord(taken[1])) * 2
+    assert len(list(tmp_path.iterdir())) == 2
+    with taken[0]:
+        taken[1].close()
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(FileNotFoundError):
+        FileBackedData.move_from(str(tmp_path / "gone"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_cord_takes_bytes_alone() -> None:
     cord = Cord(b"one")
     cord.append(Cord(b"two"))
     assert (bytes(cord), len(cord)) == (b"onetwo", 6)
-    with pytest.raises(TypeError, match="a Cord takes bytes and Cords, not str"):
+    with pytest.raises(TypeError, match="a Cord takes bytes, FileBackedData and Cords, not str"):
         cord.append("three")  # type: ignore[arg-type]

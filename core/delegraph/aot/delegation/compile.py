@@ -108,6 +108,7 @@ class _Refusal:
 
 _Modules: TypeAlias = "dict[str, list[LoweredBackendModule]]"
 _Result: TypeAlias = "PreprocessResult | _Refusal"
+_ProgramOf: TypeAlias = "Callable[[LoweredBackendModule], ExportedProgram]"
 
 
 def _compile(
@@ -123,12 +124,18 @@ def _compile(
         with foreign_code(f"backend {backend_id!r} ({offer.distribution}): its serves_fixed_sizes raised"):
             return bool(lowering.serves_fixed_sizes(module.original_module, module.compile_specs))
 
+    def program_of(module: LoweredBackendModule) -> ExportedProgram:
+        program = with_blobs(module.program_to_compile(), inner)
+        with foreign_code(f"backend {backend_id!r} ({offer.distribution}): its copy for preprocess raised"):
+            copied: ExportedProgram = lowering.copy_exported_program_for_preprocess(program, list(module.compile_specs))
+        return copied
+
     instances = instances_of(modules, serves)
     asked = {method: own for method, group in modules.items() if (own := [m for m in group if m not in instances])}
     if _compiles_one_by_one(lowering):
-        results = _one_by_one(plugins.bound(_GROUP, lowering, "preprocess"), offer, asked, inner)
+        results = _one_by_one(plugins.bound(_GROUP, lowering, "preprocess"), offer, asked, program_of)
     else:
-        results = _together(plugins.bound(_GROUP, lowering, "preprocess_multimethod"), offer, asked, inner)
+        results = _together(plugins.bound(_GROUP, lowering, "preprocess_multimethod"), offer, asked, program_of)
     for module, instance in instances.items():
         result = results.get(instance.general)  # None beside a refusal, after which all are asked about again
         if isinstance(result, PreprocessResult):
@@ -149,22 +156,25 @@ def _compile(
 
 
 def _one_by_one(
-    preprocess: Callable[..., PreprocessResult], offer: Offer, modules: _Modules, inner: Compiled
+    preprocess: Callable[..., PreprocessResult], offer: Offer, modules: _Modules, program_of: _ProgramOf
 ) -> dict[LoweredBackendModule, _Result]:
     return {
-        module: _call(preprocess, offer, {method: [module]}, _program(module, inner), list(module.compile_specs))
+        module: _call(preprocess, offer, {method: [module]}, program_of(module), list(module.compile_specs))
         for method, group in modules.items()
         for module in group
     }
 
 
 def _together(
-    preprocess: Callable[..., dict[str, list[PreprocessResult]]], offer: Offer, modules: _Modules, inner: Compiled
+    preprocess: Callable[..., dict[str, list[PreprocessResult]]],
+    offer: Offer,
+    modules: _Modules,
+    program_of: _ProgramOf,
 ) -> dict[LoweredBackendModule, _Result]:
     """The result for each module; where there is a refusal, for those alone that are refused by themselves, or else
     for all."""
     specs = {method: [list(module.compile_specs) for module in group] for method, group in modules.items()}
-    programs = {method: [_program(module, inner) for module in group] for method, group in modules.items()}
+    programs = {method: [program_of(module) for module in group] for method, group in modules.items()}
     results = _call(preprocess, offer, modules, programs, specs)
     everything = [(method, module) for method, group in modules.items() for module in group]
     if not isinstance(results, _Refusal):
@@ -175,13 +185,9 @@ def _together(
         return {everything[0][1]: results}
     alone: dict[LoweredBackendModule, _Result] = {}
     for method, module in everything:
-        alone |= _together(preprocess, offer, {method: [module]}, inner)
+        alone |= _together(preprocess, offer, {method: [module]}, program_of)
     refused = {module: result for module, result in alone.items() if isinstance(result, _Refusal)}
     return dict(refused) or {module: results for _, module in everything}
-
-
-def _program(module: LoweredBackendModule, inner: Compiled) -> ExportedProgram:
-    return with_blobs(module.program_to_compile(), inner)
 
 
 def _compiles_one_by_one(lowering: object) -> bool:

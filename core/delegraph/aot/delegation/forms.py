@@ -14,7 +14,7 @@ graphs on the right are rebuilt from the source by the same rules, so that a cal
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from torch._ops import OpOverload
@@ -28,11 +28,20 @@ from delegraph.aot.functional.decompose import Keep, NodeFilter, is_composite
 from delegraph.aot.functional.functionalize import functionalize
 from delegraph.aot.graph.bodies import all_nodes, graph_modules
 from delegraph.aot.graph.debug_handles import close_gaps
+from delegraph.aot.graph.edit import copy_program
 from delegraph.aot.graph.provenance import source_of
-from delegraph.errors import LoweringError
+from delegraph.errors import LoweringError, foreign_code
 from delegraph.interfaces.lowering import Partitioner
 
-__all__ = ["any_keeps", "edge_program", "form_for_kernels", "form_of", "kept_whole", "onto_source"]
+__all__ = [
+    "any_keeps",
+    "edge_program",
+    "form_for_kernels",
+    "form_of",
+    "kept_whole",
+    "onto_source",
+    "transformed_for_pre_decomposition",
+]
 
 
 def edge_program(exported: ExportedProgram, partitioner: Partitioner | None = None) -> ExportedProgram:
@@ -41,9 +50,33 @@ def edge_program(exported: ExportedProgram, partitioner: Partitioner | None = No
     Without one, everything is decomposed. No passes are run and nothing is verified. Raises `LoweringError`, as
     lowering does.
     """
-    keep = kept_whole(exported, partitioner, type(partitioner).__name__) if partitioner is not None else {}
+    keep: Keep = {}
+    if partitioner is not None:
+        name = type(partitioner).__name__
+        exported = transformed_for_pre_decomposition(exported, {name: partitioner})
+        keep = kept_whole(exported, partitioner, name)
     program = _in_edge_dialect(with_flat_calls(exported), keep)
     close_gaps(program.graph_module)
+    return program
+
+
+def transformed_for_pre_decomposition(
+    program: ExportedProgram, partitioners: Mapping[str, Partitioner]
+) -> ExportedProgram:
+    """What `partitioners`, by the names that reports call them, make of an exported program, one after the other.
+
+    Raises `LoweringError` naming the partitioner for what it raises, and for anything but a program.
+    """
+    for name, partitioner in partitioners.items():
+        hook = partitioner.transform_for_pre_decomposition
+        if getattr(hook, "__func__", None) is Partitioner.transform_for_pre_decomposition:
+            continue
+        told = f"partitioner {name}: its transform_for_pre_decomposition"
+        with foreign_code(f"{told} raised"):
+            transformed = hook(copy_program(program))
+        if not isinstance(transformed, ExportedProgram):
+            raise LoweringError(f"{told} returned {type(transformed).__name__} instead of an ExportedProgram")
+        program = transformed
     return program
 
 

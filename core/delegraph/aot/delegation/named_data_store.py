@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from math import lcm
 from typing import Any
 
@@ -77,6 +78,45 @@ class NamedDataStore:
         for tag, entries in output.external_data.items():
             for key, entry in entries.items():
                 self.add_named_data(key, entry.data, entry.alignment, tag, _layout(entry.tensor_layout))
+
+    def externalize_pte_data(self, max_data_bytes: int, tag_prefix: str) -> None:
+        """Move what is for the `.pte` to `.ptd` files, shards of at most `max_data_bytes` bytes of different contents.
+
+        Keys go into shards in alphabetical order, those of one content together. A shard is called `tag_prefix`, then
+        "_" and the SHA-256 of its keys with zeros between, as in ExecuTorch. Raises ValueError, and moves nothing,
+        where a content is larger than a shard or a file of other data has that name.
+        """
+        if isinstance(max_data_bytes, bool) or not isinstance(max_data_bytes, int) or max_data_bytes <= 0:
+            raise ValueError(f"max_data_bytes is {max_data_bytes!r}; an external data shard takes a positive integer")
+        if not tag_prefix:
+            raise ValueError("tag_prefix is empty; the prefix must be nonempty")
+        moved: dict[str, _Entry] = {}
+        for keys in self._shards(max_data_bytes):
+            tag = f"{tag_prefix}_{sha256(chr(0).join(keys).encode()).hexdigest()}"
+            if any(entry.tag == tag for entry in self._entries.values()):
+                raise ValueError(f"external data tag collision: {tag} has other data; give another prefix")
+            moved |= {key: replace(self._entries[key], tag=tag) for key in keys}
+        self._entries = {key: entry for key, entry in self._entries.items() if key not in moved} | moved
+
+    def _shards(self, max_data_bytes: int) -> list[list[str]]:
+        """The keys of each shard."""
+        keys_of: dict[int, list[str]] = {}  # by content, which the pool has once
+        for key in sorted(key for key, entry in self._entries.items() if entry.tag is None):
+            keys_of.setdefault(id(self._entries[key].content), []).append(key)
+        shards: list[list[str]] = []
+        free = 0
+        for keys in keys_of.values():
+            size = memoryview(self._entries[keys[0]].content).nbytes
+            if size > max_data_bytes:
+                raise ValueError(
+                    f"named data {keys[0]!r}: {size} bytes exceeds external data shard cap {max_data_bytes}"
+                )
+            if size > free or not shards:
+                shards.append([])
+                free = max_data_bytes
+            shards[-1] += keys
+            free -= size
+        return [sorted(shard) for shard in shards]
 
     def get_named_data_store_output(self) -> NamedDataStoreOutput:
         """The stored data, by destination."""

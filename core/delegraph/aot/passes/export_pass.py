@@ -237,6 +237,25 @@ class ExportPass(PassBase):
         """A call of a Python function on symbolic sizes (`operator.add`, `torch.sym_max`)."""
         return self._fx("call_function", target, args, {}, meta)
 
+    def call_size_operator(
+        self, tensor_proxy: ProxyValue, dim: int, meta: NodeMetadata, *, edge_dialect: bool = False
+    ) -> ProxyValue | int:
+        """The size of a dim as an argument of a call: a number, or the result of `sym_size` where it varies.
+
+        `edge_dialect` is ExecuTorch's: here that operator is the same in both dialects.
+        """
+        size = tensor_proxy.to_tensor().shape[dim]
+        if not isinstance(size, torch.SymInt):
+            return int(size)
+        return self.call_operator(torch.ops.aten.sym_size.int, (tensor_proxy, dim), {}, meta)
+
+    def call_size_operator_all(
+        self, tensor_proxy: ProxyValue, meta: NodeMetadata, *, edge_dialect: bool = False
+    ) -> list[ProxyValue | int]:
+        """The sizes of all dims, as `call_size_operator` gives them."""
+        rank = tensor_proxy.to_tensor().dim()
+        return [self.call_size_operator(tensor_proxy, dim, meta, edge_dialect=edge_dialect) for dim in range(rank)]
+
     def call_getitem(self, value: ProxyValue, key: int, meta: NodeMetadata) -> ProxyValue:
         """One of the results of a call that has several."""
         return self._fx("call_function", operator.getitem, (value, key), {}, meta)

@@ -73,6 +73,11 @@ class BridgedPartitioner(Partitioner):
         kinds = {kind.__name__ for kind in type(self.partitioner).__mro__}
         return kept, _tolerant(accepts) if "XnnpackPartitioner" not in kinds else kept_for_xnnpack(_tolerant(accepts))
 
+    def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
+        """What the partitioner makes of it; those of ExecuTorch 1.4 make nothing."""
+        transform = getattr(self.partitioner, "transform_for_pre_decomposition", None)
+        return exported_program if transform is None else transform(exported_program)
+
     def _declined(self, program: ExportedProgram, said: dict[str, str]) -> dict[str, str]:
         """A reason for every call without a tag, by its name with the path of its body before it."""
         silent = f"executorch's {type(self.partitioner).__name__} did not take it"

@@ -190,7 +190,17 @@ def update_all_tensors_lifetime(
         ):
             update_tensor_lifetime(node, spec, index, len(nodes) - 1, graph_signature)
             specs.add(spec)
+    _extend_storage_base_lifetimes(specs)
     return specs
+
+
+def _extend_storage_base_lifetimes(specs: Iterable[TensorSpec]) -> None:
+    """Let every tensor live as long as those that lie in its memory."""
+    for spec in specs:
+        start, end = lifetime_of(spec)
+        for base in spec.storage_chain()[1:]:
+            first, last = lifetime_of(base)
+            base.lifetime = [min(first, start), max(last, end)]
 
 
 def lifetime_of(spec: TensorSpec) -> tuple[int, int]:
@@ -284,7 +294,7 @@ class Verifier:
             raise LoweringError("mem_obj_id is set on some specs and not on others")
         if not self.storage_overlap(one, other):
             return False
-        in_place = one.inplace_base is other or other.inplace_base is one
+        in_place = one in other.storage_chain() or other in one.storage_chain()
         if not allow_lifetime_and_storage_overlap and not in_place and self.lifetime_overlap(one, other):
             raise LoweringError(f"two tensors share bytes while both are alive:\n  {one.debug()}\n  {other.debug()}")
         if not self.mem_obj_id_match(one, other):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
@@ -57,6 +57,13 @@ def get_cond_while_submodules(graph_module: GraphModule) -> list[Body]:
 def get_scan_submodules(graph_module: GraphModule) -> list[Body]:
     """Of `scan`."""
     return _get_control_flow_submodules(graph_module, _SCAN)
+
+
+def contains_any_call_fn_target_op(graph_module: GraphModule, ops: Collection[Any]) -> bool:
+    """Whether a graph, or a body of its control flow, calls one of `ops`, itself or as an operator of the dialect."""
+    called: set[Any] = set()
+    bfs_trace_with_node_process(graph_module, lambda node: called.add(node.target))
+    return not called.isdisjoint(ops) or any(getattr(target, "_op", None) in ops for target in called)
 
 
 def bfs_trace_with_node_process(gm: GraphModule, node_op: Callable[[Node], None]) -> None:

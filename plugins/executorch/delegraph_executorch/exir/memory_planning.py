@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from delegraph_executorch.exir import memory
 from delegraph_executorch.exir._planning_specs import (
     Verifier,
     _do_user_inputs_exist,
+    _extend_storage_base_lifetimes,
     _is_inplace_node,
     _is_mutable_buffer,
     _is_out_var_node,
@@ -46,6 +47,7 @@ __all__ = [
     "SpecAllocResult",
     "Verifier",
     "_do_user_inputs_exist",
+    "_extend_storage_base_lifetimes",
     "_is_inplace_node",
     "_is_mutable_buffer",
     "_is_out_var_node",
@@ -154,7 +156,7 @@ def greedy(
     ordered = sorted(specs, key=lambda spec: spec.realign(alignment))[::-1]
     objects: dict[int, list[SharedObject]] = defaultdict(list)
     for spec in ordered:
-        if spec.inplace_base is None:
+        if spec.storage_base is None:
             pick_shared_obj(objects[spec.mem_id or 1], spec, allow_overlapping_allocations)
     sizes = _memories(objects, graph_module)
     places: dict[TensorSpec, SpecAllocResult] = {}
@@ -163,7 +165,7 @@ def greedy(
         for shared in shared_objects:
             for one in shared.allocations:
                 places[one.spec] = SpecAllocResult(mem_id, shared.idx, shared.offset + one.offset)
-    return MemoryAlgoResult(_with_inplace(ordered, places), sizes)
+    return MemoryAlgoResult(_with_stored_inside(ordered, places), sizes)
 
 
 def naive(
@@ -177,13 +179,13 @@ def naive(
     ordered = list(specs)
     sizes = _memories({spec.mem_id or 1: [] for spec in ordered}, graph_module)
     places: dict[TensorSpec, SpecAllocResult] = {}
-    for spec in (one for one in ordered if one.inplace_base is None):
+    for spec in (one for one in ordered if one.storage_base is None):
         mem_id = spec.mem_id or 1
         places[spec] = SpecAllocResult(mem_id, len(places), sizes[mem_id])
         sizes[mem_id] += spec.realign(alignment)
     padded = {place.mem_id for place in places.values()}
     bufsizes = [size + extra_padding * (mem_id in padded) for mem_id, size in enumerate(sizes)]
-    return MemoryAlgoResult(_with_inplace(ordered, places), bufsizes)
+    return MemoryAlgoResult(_with_stored_inside(ordered, places), bufsizes)
 
 
 def _memories(used: Iterable[int], graph_module: GraphModule) -> list[int]:
@@ -193,19 +195,21 @@ def _memories(used: Iterable[int], graph_module: GraphModule) -> list[int]:
     return [taken[i] if 0 < i < len(taken) else size for i, size in enumerate(sizes)]
 
 
-def _with_inplace(
+def _with_stored_inside(
     specs: Sequence[TensorSpec], places: dict[TensorSpec, SpecAllocResult]
 ) -> dict[TensorSpec, SpecAllocResult]:
-    """`places`, and for what is computed in place the place of what it changes."""
+    """`places`, and for what lies in another tensor's memory, as what is computed in place does, its place there."""
     for spec in specs:
-        base: TensorSpec | None = spec
-        visited: set[TensorSpec] = set()
-        while base is not None and base not in places and base not in visited:
-            visited.add(base)
-            base = base.inplace_base
-        if base is None or base not in places:
-            raise LoweringError(f"{spec} is computed in place of a tensor that has no place of its own")
-        places[spec] = places[base]
+        *inside, base = spec.storage_chain()
+        offset = sum(each.storage_base_offset for each in inside)
+        if base not in places:
+            raise LoweringError(f"{spec} lies in the memory of a tensor that has no place of its own")
+        if offset < 0 or offset + spec.allocated_memory > base.allocated_memory or offset % spec.alignment:
+            raise LoweringError(
+                f"{spec} is to lie {offset} bytes into a tensor of {base.allocated_memory}: storage_base_offset has to"
+                f" be a multiple of {spec.alignment} that leaves room for {spec.allocated_memory}"
+            )
+        places[spec] = replace(places[base], mem_offset=places[base].mem_offset + offset)
     return places
 
 

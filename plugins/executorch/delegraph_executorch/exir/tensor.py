@@ -207,7 +207,38 @@ class TensorSpec:
         self.mem_id: int | None = None
         self.mem_obj_id: int | None = None
         self.mem_offset: int | None = None
-        self.inplace_base: TensorSpec | None = None
+        self.storage_base: TensorSpec | None = None
+        self.storage_base_offset = 0
+
+    @property
+    def inplace_base(self) -> TensorSpec | None:
+        """`storage_base`, as ExecuTorch 1.4 calls it. Raises `LoweringError` where this lies behind its beginning."""
+        self._check_at_the_beginning()
+        return self.storage_base
+
+    @inplace_base.setter
+    def inplace_base(self, base: TensorSpec | None) -> None:
+        self._check_at_the_beginning()
+        self.storage_base = base
+
+    def _check_at_the_beginning(self) -> None:
+        if self.storage_base_offset:
+            raise LoweringError(
+                "inplace_base is a storage_base at offset 0, for which storage_base_offset is 0; it is"
+                f" {self.storage_base_offset}: read and set storage_base"
+            )
+
+    def storage_chain(self) -> list[TensorSpec]:
+        """This, then the tensor in whose memory it lies (`storage_base`, at `storage_base_offset` bytes), then that
+        one's, and so on. Raises `LoweringError` where that goes in a circle."""
+        chain = [self]
+        while (base := chain[-1].storage_base) is not None:
+            if base in chain:
+                raise LoweringError(
+                    f"{self} lies in the memory of a tensor that lies in its own: storage_base is circular"
+                )
+            chain.append(base)
+        return chain
 
     @property
     def dtype(self) -> torch.dtype:

@@ -9,6 +9,7 @@ from delegraph import program
 from delegraph.program import ExternalData, deserialize_flat_tensor, serialize_flat_tensor
 from delegraph.program.flat_tensor import TensorLayout as Layout
 from delegraph_executorch.exir._serialize.data import Cord, DataEntry, DataPayload, DataSerializer, NamedDataStoreOutput
+from delegraph_executorch.exir._serialize.file_data import in_memory
 from delegraph_executorch.exir._serialize.records import converted, record_of
 from delegraph_executorch.exir.tensor import TensorLayout
 from delegraph_executorch.table_records import table_records
@@ -35,7 +36,9 @@ class FlatTensorSerializer(DataSerializer):
         """The bytes of a `.ptd`, equal contents in one segment. Raises `InvalidExternalData`."""
         named = {
             key: ExternalData(
-                data.buffers[entry.buffer_index], converted(entry.tensor_layout, Layout), entry.alignment or 1
+                in_memory(data.buffers[entry.buffer_index]),
+                converted(entry.tensor_layout, Layout),
+                entry.alignment or 1,
             )
             for key, entry in data.named_data.items()
         }

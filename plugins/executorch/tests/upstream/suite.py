@@ -65,7 +65,7 @@ import importlib, importlib.abc, importlib.machinery, importlib.util, pathlib, s
 
 NEEDED = {
     "delegraph_executorch.backends": "executorch", "delegraph_executorch.examples": "executorch",
-    "torchvision": "torchvision",
+    "delegraph_executorch.exir.passes.fold_redundant_qdq_pass": "executorch", "torchvision": "torchvision",
 }
 absent = tuple(f"{package}." for package, needs in NEEDED.items() if importlib.util.find_spec(needs) is None)
 

@@ -25,6 +25,7 @@ from delegraph_executorch.exir._serialize.data import (
     pad_to,
     padding_required,
 )
+from delegraph_executorch.exir._serialize.file_data import FileBackedData
 from delegraph_executorch.exir._serialize.records import (
     _DataclassEncoder,
     _flatbuffer_to_program,
@@ -224,7 +225,10 @@ def _extract_delegate_segments(program: Program, segments: list[AlignedData]) ->
 
 
 def _extract_named_data(
-    program: Program, segments: list[AlignedData], buffers: Sequence[bytes], name_to_data_entry: Mapping[str, DataEntry]
+    program: Program,
+    segments: list[AlignedData],
+    buffers: Sequence[bytes | FileBackedData],
+    name_to_data_entry: Mapping[str, DataEntry],
 ) -> None:
     """A segment for each buffer that has a name."""
     if program.named_data:

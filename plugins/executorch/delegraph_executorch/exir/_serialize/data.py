@@ -17,14 +17,15 @@ import torch
 from delegraph import aot
 from delegraph.program.flat_tensor import ExternalData
 from delegraph.program.schema import NamedData
+from delegraph_executorch.exir._serialize.file_data import FileBackedData, in_memory
 from delegraph_executorch.exir.tensor import TensorLayout
 
 
 class Cord:
     """A sequence of bytes that is put together without copying its pieces."""
 
-    def __init__(self, data: bytes | Cord | None = None) -> None:
-        self._buffers: list[bytes] = []
+    def __init__(self, data: bytes | FileBackedData | Cord | None = None) -> None:
+        self._buffers: list[bytes | FileBackedData] = []
         self._byte_size = 0
         if data is not None:
             self.append(data)
@@ -33,22 +34,22 @@ class Cord:
         return self._byte_size
 
     def __bytes__(self) -> bytes:
-        return b"".join(self._buffers)
+        return b"".join(map(in_memory, self._buffers))
 
-    def append(self, data: bytes | Cord) -> None:
-        """Add `data` at the end. Raises TypeError for anything but bytes and cords."""
+    def append(self, data: bytes | FileBackedData | Cord) -> None:
+        """Add `data` at the end. Raises TypeError for anything but bytes, data in a file, and cords."""
         if isinstance(data, Cord):
             self._buffers.extend(data._buffers)
-        elif isinstance(data, bytes):
+        elif isinstance(data, (bytes, FileBackedData)):
             self._buffers.append(data)
         else:
-            raise TypeError(f"a Cord takes bytes and Cords, not {type(data).__name__}")
+            raise TypeError(f"a Cord takes bytes, FileBackedData and Cords, not {type(data).__name__}")
         self._byte_size += len(data)
 
     def write_to_file(self, outfile: BinaryIO) -> None:
         """Write all pieces in order."""
         for piece in self._buffers:
-            outfile.write(piece)
+            outfile.write(in_memory(piece))
 
 
 def pad_to(data: bytes, length: int) -> bytes:
@@ -77,9 +78,9 @@ class DataEntry:
     tensor_layout: TensorLayout | None
 
     @property
-    def data(self) -> bytes:
+    def data(self) -> bytes | memoryview:
         """The bytes themselves, once the entry is in a `NamedDataStoreOutput`."""
-        data: bytes = self.__dict__["_data"]
+        data: bytes | memoryview = self.__dict__["_data"]
         return data
 
 
@@ -87,7 +88,7 @@ class DataEntry:
 class DataPayload:
     """Entries by name, and the buffers that they refer to; several may refer to one."""
 
-    buffers: Sequence[bytes]
+    buffers: Sequence[bytes | FileBackedData]
     named_data: dict[str, DataEntry]
 
 
@@ -107,14 +108,14 @@ class DataSerializer(ABC):
 class NamedDataStoreOutput:
     """What has been stored. `PreprocessResult` takes it as it takes that of `delegraph.aot`."""
 
-    buffers: list[bytes]
+    buffers: list[bytes | FileBackedData]
     pte_data: dict[str, DataEntry]
     external_data: dict[str, dict[str, DataEntry]]
 
     def __post_init__(self) -> None:
         for entries in (self.pte_data, *self.external_data.values()):
             for entry in entries.values():
-                entry.__dict__["_data"] = self.buffers[entry.buffer_index]
+                entry.__dict__["_data"] = in_memory(self.buffers[entry.buffer_index])
 
 
 class NamedDataStore(aot.NamedDataStore):
@@ -123,9 +124,10 @@ class NamedDataStore(aot.NamedDataStore):
     def __init__(self) -> None:
         super().__init__()
         self._layouts: dict[str, TensorLayout | None] = {}
+        self._in_files: dict[int, FileBackedData] = {}  # by the id of their view
 
     @property
-    def buffers(self) -> list[bytes]:
+    def buffers(self) -> list[bytes | FileBackedData]:
         """The distinct contents, in the order in which they came."""
         return self.get_named_data_store_output().buffers
 
@@ -142,7 +144,7 @@ class NamedDataStore(aot.NamedDataStore):
     def add_named_data(  # type: ignore[override]  # a layout of ExecuTorch's kind, of lists
         self,
         key: str,
-        data: bytes | torch.Tensor,
+        data: bytes | FileBackedData | torch.Tensor,
         alignment: int | None = 1,
         external_tag: str | None = None,
         tensor_layout: TensorLayout | None = None,
@@ -156,7 +158,9 @@ class NamedDataStore(aot.NamedDataStore):
             if tensor_layout not in (None, layout):
                 raise ValueError(f"the tensor for {key!r} has the layout {layout}, not {tensor_layout}")
             data, tensor_layout = _memory_of(data), layout
-        super().add_named_data(key, data, alignment, external_tag)
+        if isinstance(data, FileBackedData):
+            self._in_files[id(data.view)] = data
+        super().add_named_data(key, in_memory(data), alignment, external_tag)
         self._layouts.setdefault(key, tensor_layout)
 
     def merge_named_data_store(self, other: NamedDataStoreOutput) -> None:
@@ -169,16 +173,16 @@ class NamedDataStore(aot.NamedDataStore):
     def get_named_data_store_output(self) -> NamedDataStoreOutput:  # type: ignore[override]
         """What has been stored, by destination."""
         stored = super().get_named_data_store_output()
-        buffers: list[bytes] = []
-        numbers: dict[bytes, int] = {}
+        buffers: list[bytes | FileBackedData] = []
+        numbers: dict[int, int] = {}  # by the content's id: equal ones are one
 
         def entries(named: Iterable[tuple[str, NamedData | ExternalData]]) -> dict[str, DataEntry]:
             found: dict[str, DataEntry] = {}
             for key, blob in named:
-                content = bytes(blob.data)
+                content = id(blob.data)
                 if content not in numbers:
                     numbers[content] = len(buffers)
-                    buffers.append(content)
+                    buffers.append(self._in_files.get(content) or bytes(blob.data))
                 found[key] = DataEntry(numbers[content], blob.alignment, self._layouts[key])
             return found
 

@@ -37,6 +37,15 @@ from delegraph_executorch.exir.tensor import ALIGNMENT, TensorSpec
 __all__ = ["MemoryPlanningPass", "planning_by"]
 
 
+def _place_inside(node: Node) -> None:
+    """Let a call's result lie in the memory of the argument that its metadata names, as many bytes in."""
+    position = node.meta.get("_share_alloc_with_arg_idx")
+    base = node.args[position] if position is not None and 0 <= position < len(node.args) else None
+    if isinstance(base, Node) and isinstance(base.meta.get("spec"), TensorSpec):
+        node.meta["spec"].storage_base = base.meta["spec"]
+        node.meta["spec"].storage_base_offset = node.meta.get("_shared_alloc_offset", 0)
+
+
 @dataclass
 class _MemoryPlanningState:
     """What the methods that one pass has planned share: the specs of each buffer, by its name."""
@@ -85,6 +94,7 @@ class MemoryPlanningPass(aot.MemoryPlanningPass, PassBase):
                     allocated = [out for out in outs if isinstance(out, Node)]
                     for out, spec in zip(allocated, get_node_tensor_specs(node), strict=False):
                         out.meta["spec"] = spec
+                    _place_inside(node)
 
     @deprecated("MemoryPlanningPass.call() sees no mutable buffers: use run()", category=FutureWarning)
     def call(self, graph_module: GraphModule) -> PassResult:
