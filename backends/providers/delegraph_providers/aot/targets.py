@@ -50,7 +50,7 @@ HTP: Final = Target(
     loops=False,
 )
 
-_PRODUCTS: Final = frozenset({"aten::addmv", "aten::dot", "aten::mv", "aten::matmul", "aten::linear"})
+_PRODUCTS: Final = frozenset({"aten::dot", "aten::mv", "aten::matmul", "aten::linear"})
 
 _IMAGES: Final = 4
 """Dims of a batch of images."""
@@ -58,7 +58,7 @@ _IMAGES: Final = 4
 
 def _declined(node: Node) -> str | None:
     name = operator_name(node).split(".")[0]
-    if name in _PRODUCTS and any(t.dim() == 1 for t in _operands(node)):
+    if name == "aten::addmv" or (name in _PRODUCTS and any(t.dim() == 1 for t in _operands(node))):
         return "a product of a vector, which onnxruntime-webgpu 1.27 takes and fails to run"
     is_transposed = name == "aten::conv_transpose3d" or (name == "aten::convolution" and schema_arguments(node)[6])
     if is_transposed and _operands(node)[0].dim() > _IMAGES:
