@@ -127,6 +127,15 @@ def test_weights_in_another_file_are_left() -> None:
     assert "external weights" in str(lowered.report)
 
 
+def test_windows_of_images_are_left() -> None:
+    class Windows(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.unfold(1, 3, 1)
+
+    lowered = delegraph.lower(Windows(), (torch.randn(2, 5, 4, 4),), backends=["qnn"])
+    assert "which the processor's Gather takes and fails to run" in str(lowered.report)
+
+
 def test_a_dynamic_size_is_left() -> None:
     model, args = model_of(WHOLE["mlp"])
     lowered = delegraph.lower(model, args, backends=["qnn"], dynamic_shapes=({0: torch.export.Dim("n", max=8)},))

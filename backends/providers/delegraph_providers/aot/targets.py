@@ -12,6 +12,7 @@ from torch.fx import Node
 
 from delegraph.aot.authoring import operator_name, schema_arguments
 from delegraph_onnx.converters import TargetTable
+from delegraph_onnx.node_facts import rank_of
 from delegraph_onnx.target import ANY, Target
 from delegraph_providers.providers import (
     MIGRAPHX,
@@ -29,6 +30,16 @@ __all__ = ["HTP", "Taken", "lowered_for", "target_of"]
 
 _PARTS: Final = {"Attention": ANY, "RotaryEmbedding": ANY, "RMSNormalization": ANY}
 """Operators that are written by their parts: a provider that lacks one leaves it to the CPU."""
+
+_IMAGES: Final = 4
+"""Dims of a batch of images."""
+
+
+def _declined_on_htp(node: Node) -> str | None:
+    if operator_name(node) == "aten::unfold_copy" and rank_of(node) > _IMAGES:
+        return "windows, more than 4 dims with theirs, which the processor's Gather takes and fails to run"
+    return None
+
 
 HTP: Final = Target(
     QNN.backend_id,
@@ -48,12 +59,10 @@ HTP: Final = Target(
     exact_max_pool=True,  # of NaN, which the processor drops, its README says
     recurrent_nan=True,
     loops=False,
+    declines=_declined_on_htp,
 )
 
 _PRODUCTS: Final = frozenset({"aten::dot", "aten::mv", "aten::matmul", "aten::linear"})
-
-_IMAGES: Final = 4
-"""Dims of a batch of images."""
 
 
 def _declined(node: Node) -> str | None:
