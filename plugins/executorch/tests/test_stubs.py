@@ -42,8 +42,8 @@ def test_every_row_has_a_stub(hook: ModuleType) -> None:
     for path in PATHS:
         place = Path(*path.split("."))
         assert made.keys() & {place / "__init__.pyi", place.with_suffix(".pyi")}, path
-    assert made[Path("exir/serde/export_serialize.pyi")] == (
-        "from delegraph.aot import SerializedExportedProgram as SerializedArtifact\n"
+    assert made[Path("extension/pybindings/data_loader.pyi")] == (
+        "from delegraph.runtime import DataLoader as PyDataLoader\n"
     )
 
 
