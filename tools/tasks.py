@@ -271,14 +271,12 @@ def compare_with_executorch(peer: Environment) -> None:
 
 @task(When.NIGHT)
 def test_upstream() -> None:
-    """ExecuTorch 1.4's own tests with their imports changed, and its backends, those of 1.5 too, through the bridge"""
+    """ExecuTorch's own tests, of 1.4 and of 1.5, with their imports changed, and its backends through the bridge"""
     bridge, own = "plugins/executorch/tests/bridge", "plugins/executorch/tests/test_upstream.py"
-    python = str(EXECUTORCH.ready().python)
-    run("-m", "pytest", "-q", "-m", "executorch", own, DELEGRAPH_EXECUTORCH_PYTHON=python)
-    pytest("--dist", "loadfile", bridge, environment=EXECUTORCH, DELEGRAPH_EXECUTORCH_PYTHON=python)
-    newest = str(EXECUTORCH_NEWEST.ready().python)
-    lists = ("--ignore", f"{bridge}/test_upstream_there.py")  # cannot_pass/ says which tests of 1.4 need the wheel
-    pytest(*lists, bridge, environment=EXECUTORCH_NEWEST, DELEGRAPH_EXECUTORCH_PYTHON=newest)
+    for peer in (EXECUTORCH, EXECUTORCH_NEWEST):
+        python = str(peer.ready().python)
+        run("-m", "pytest", "-q", "-m", "executorch", own, DELEGRAPH_EXECUTORCH_PYTHON=python)
+        pytest("--dist", "loadfile", bridge, environment=peer, DELEGRAPH_EXECUTORCH_PYTHON=python)
 
 
 @task(When.NIGHT)

@@ -155,6 +155,15 @@ class _Theirs(_SecondName):
         module: ModuleType = executorch(spec.name.removeprefix(f"{PACKAGE}."))
         return self.stand_in(module)
 
+    def get_code(self, fullname: str) -> CodeType:
+        """For `python -m`: the wheel's code."""
+        from importlib.util import find_spec
+
+        theirs = f"executorch.{fullname.removeprefix(f'{PACKAGE}.')}"
+        loader: Any = getattr(find_spec(theirs), "loader", None)
+        code: CodeType = loader.get_code(theirs)
+        return code
+
 
 class _Ported(SourceFileLoader):
     """A module of the wheel on this package. No bytecode is written: it would be taken for that of the wheel's own."""

@@ -51,10 +51,11 @@ def _core_aten_to_edge(
     edge_constant_methods: Mapping[str, Any] | None = None,
     edge_compile_config: EdgeCompileConfig | None = None,
     verbose: bool = True,
+    generate_etrecord: bool = False,
 ) -> EdgeProgramManager:
     """The edge program of an exported one; unless told otherwise its dialect is not verified."""
     config = edge_compile_config or EdgeCompileConfig(_check_ir_validity=False)
-    edge = to_edge(core_aten_exir_ep, constant_methods=edge_constant_methods, compile_config=config)
+    edge = to_edge(core_aten_exir_ep, edge_constant_methods, config, generate_etrecord)
     if verbose:
         logging.info("Exported graph:\n%s", edge.exported_program())
     return edge
@@ -67,6 +68,7 @@ def export_to_edge(
     edge_constant_methods: Mapping[str, Any] | None = None,
     edge_compile_config: EdgeCompileConfig | None = _EDGE_COMPILE_CONFIG,
     verbose: bool = True,
+    generate_etrecord: bool = False,
     **options: Any,
 ) -> EdgeProgramManager:
     """Export a model and bring it to the edge dialect.
@@ -74,7 +76,7 @@ def export_to_edge(
     `options` are `example_kwarg_inputs`, `dynamic_shapes` and `strict`, as `torch.export.export` takes them.
     """
     exported = _to_core_aten(model, example_inputs, verbose=verbose, **options)
-    return _core_aten_to_edge(exported, edge_constant_methods, edge_compile_config, verbose)
+    return _core_aten_to_edge(exported, edge_constant_methods, edge_compile_config, verbose, generate_etrecord)
 
 
 def export_to_exec_prog(

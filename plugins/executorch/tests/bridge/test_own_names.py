@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -237,3 +239,8 @@ def test_its_table_of_an_etdump(tmp_path: Path, capsys: pytest.CaptureFixture[st
     monkeypatch.setattr("sys.argv", ["inspector_cli", "--etdump_path", str(tmp_path / "m.etdp")])
     own("devtools.inspector.inspector_cli").main()
     assert "native_call_relu.out" in capsys.readouterr().out
+
+
+def test_a_module_of_the_wheel_runs_as_a_command() -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "delegraph_executorch.backends.xnnpack.utils.configs"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
