@@ -281,7 +281,7 @@ def test_upstream() -> None:
 
 @task(When.NIGHT)
 def test_executorch_users() -> None:
-    """optimum-executorch's recipes and ultralytics' export with their imports changed, on small models"""
+    """optimum-executorch, ultralytics, export_llama and others' scripts with their imports changed, on small models"""
     pytest("-m", "executorch_users", "plugins/executorch/tests/users", environment=EXECUTORCH_USERS.ready())
 
 

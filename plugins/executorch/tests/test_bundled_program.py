@@ -16,6 +16,7 @@ from delegraph_executorch.devtools.bundled_program.serialize import (
     deserialize_from_flatbuffer_to_bundled_program,
     serialize_from_bundled_program_to_flatbuffer,
 )
+from delegraph_executorch.exir import ExecutorchBackendConfig
 from delegraph_executorch.exir._serialize._cord import Cord
 from delegraph_executorch.exir._serialize.data_serializer import DataEntry, DataPayload
 from delegraph_executorch.exir.tensor_layout import TensorLayout
@@ -110,7 +111,9 @@ def test_saving_a_program(tmp_path: Path) -> None:
 
 
 def test_export_to_edge() -> None:
-    edge = export_to_edge(Model(), (X, 2), edge_constant_methods={"version": 3}, verbose=False)
+    edge = export_to_edge(Model(), (X, 2), edge_constant_methods={"version": 3}, verbose=False, generate_etrecord=True)
+    record = edge.to_executorch(ExecutorchBackendConfig()).get_etrecord()
+    assert record.edge_dialect_program is not None
     program = portable_lib._load_for_executorch_from_buffer(edge.to_executorch().buffer)
     assert program.run_method("version") == [3]
     with pytest.raises(ValueError, match="expected a torch"):

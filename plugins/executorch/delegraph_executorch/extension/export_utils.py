@@ -8,22 +8,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram, export
 
-from delegraph.aot import (
-    EdgeCompileConfig,
-    EdgeProgramManager,
-    ExecutorchBackendConfig,
-    ExecutorchProgramManager,
-    to_edge,
-)
-
-if TYPE_CHECKING:
-    from delegraph_executorch.exir import program
-
+from delegraph import aot
+from delegraph.aot import EdgeCompileConfig
+from delegraph_executorch.exir.capturing import ExecutorchBackendConfig
+from delegraph_executorch.exir.program._program import EdgeProgramManager, ExecutorchProgramManager, to_edge
 
 _EDGE_COMPILE_CONFIG = EdgeCompileConfig(_check_ir_validity=True)
 
@@ -91,7 +84,7 @@ def export_to_exec_prog(
 
 
 def save_pte_program(
-    prog: ExecutorchProgramManager | program.ExecutorchProgramManager, model_name: str, output_dir: str = ""
+    prog: ExecutorchProgramManager | aot.ExecutorchProgramManager, model_name: str, output_dir: str = ""
 ) -> str:
     """Write the `.pte` as `<output_dir>/<model_name>.pte`, or as `model_name` if that ends so; its `.ptd` files go into
     `output_dir`. Returns the path.

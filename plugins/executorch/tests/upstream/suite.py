@@ -24,7 +24,7 @@ from delegraph_executorch.port import ported
 
 from .results import Reason, read_reasons
 
-__all__ = ["APART", "FOLDERS", "port_suite", "reasons_of_tests", "run_sessions", "run_suite"]
+__all__ = ["APART", "FOLDERS", "port_suite", "reasons_of_tests", "run_sessions", "run_suite", "wheel_version"]
 
 REPOSITORY = Path(__file__).parents[4]
 PYTHON = os.environ.get("DELEGRAPH_EXECUTORCH_PYTHON", str(REPOSITORY / ".venv-executorch" / "bin" / "python"))
