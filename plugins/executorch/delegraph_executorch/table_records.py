@@ -41,12 +41,12 @@ def table_records(
             layout = layouts[name]
             parts = zip(layout.kinds, layout.codes, layout.defaults, strict=True)
             fields = {
-                one: described(name, one, hint(one, kind, code), default)
-                for one, (kind, code, default) in zip(layout.names, parts, strict=True)
-                if one not in tags
+                column: described(name, column, hint(column, kind, code), default)
+                for column, (kind, code, default) in zip(layout.names, parts, strict=True)
+                if column not in tags
             }
             ordered = dict.fromkeys([*first.get(name, ()), *fields])
-            made[name] = make_dataclass(name, [fields[one] for one in ordered])
+            made[name] = make_dataclass(name, [fields[column] for column in ordered])
             made[name].__module__ = module
         return made[name]
 
@@ -63,7 +63,7 @@ def table_records(
             return bytes if kind.of[0] == "B" and name != "dim_order" else list[_NUMBERS.get(kind.of[0], int)]  # type: ignore[misc]
         if kind.form == "text":
             return str
-        of = [record(one) for one in kind.of]
+        of = [record(table) for table in kind.of]
         if kind.form == "union":
             made[unions[name]] = Union[tuple(of)]  # noqa: UP007 - users ask it for `typing.get_origin`
             return unions[name]

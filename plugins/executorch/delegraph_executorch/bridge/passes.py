@@ -40,15 +40,15 @@ __all__ = ["adapted_pass", "adapted_passes", "see_our_graphs"]
 class _AdaptedPass(ExportedProgramPassBase):
     """A pass of graphs or of programs: of ExecuTorch, or one of ours that was made with a program."""
 
-    def __init__(self, one: Any, is_theirs: bool) -> None:
-        self.one, self.is_theirs = one, is_theirs
-        self.__name__ = _name(one)
+    def __init__(self, graph_pass: Any, is_theirs: bool) -> None:
+        self.graph_pass, self.is_theirs = graph_pass, is_theirs
+        self.__name__ = _name(graph_pass)
 
     def call(self, exported_program: ExportedProgram) -> ExportedProgramPassResult:
         base = executorch("exir.pass_base:ExportedProgramPassBase") if self.is_theirs else ExportedProgramPassBase
-        taken = exported_program if isinstance(self.one, base) else exported_program.graph_module
-        with _made_with(exported_program, self.one):
-            result = _run(self.one, self.one, taken) if self.is_theirs else self.one(taken)
+        taken = exported_program if isinstance(self.graph_pass, base) else exported_program.graph_module
+        with _made_with(exported_program, self.graph_pass):
+            result = _run(self.graph_pass, self.graph_pass, taken) if self.is_theirs else self.graph_pass(taken)
         program = getattr(result, "exported_program", None)
         if program is None:
             module = exported_program.graph_module if result is None else getattr(result, "graph_module", result)
@@ -56,13 +56,13 @@ class _AdaptedPass(ExportedProgramPassBase):
         return ExportedProgramPassResult(program, getattr(result, "modified", True))
 
 
-def adapted_pass(one: Any) -> Any:
-    """`one`, a pass, as `transform` takes it: adapted if its class, or the function, is ExecuTorch's or derived from
-    one, or if it was made with a program; itself otherwise."""
-    kinds = (one,) if isfunction(one) else type(one).__mro__
+def adapted_pass(graph_pass: Any) -> Any:
+    """A pass as `transform` takes it: adapted if its class, or the function, is ExecuTorch's or derived from one, or if
+    it was made with a program; itself otherwise."""
+    kinds = (graph_pass,) if isfunction(graph_pass) else type(graph_pass).__mro__
     is_theirs = any(kind.__module__.startswith("executorch.") for kind in kinds)
-    has_program = any(isinstance(value, ExportedProgram) for value in _attributes(one).values())
-    return _AdaptedPass(one, is_theirs) if is_theirs or has_program else one
+    has_program = any(isinstance(value, ExportedProgram) for value in _attributes(graph_pass).values())
+    return _AdaptedPass(graph_pass, is_theirs) if is_theirs or has_program else graph_pass
 
 
 def adapted_passes(passes: Any) -> Any:
@@ -72,32 +72,32 @@ def adapted_passes(passes: Any) -> Any:
     return [*map(adapted_pass, passes)] if isinstance(passes, (list, tuple)) else passes
 
 
-def _name(one: Any) -> str:
-    name: str = getattr(one, "__name__", type(one).__name__)
+def _name(graph_pass: Any) -> str:
+    name: str = getattr(graph_pass, "__name__", type(graph_pass).__name__)
     return name
 
 
 @contextmanager
-def _made_with(program: ExportedProgram, one: Any) -> Iterator[None]:
+def _made_with(program: ExportedProgram, graph_pass: Any) -> Iterator[None]:
     """Within the block the pass has `program` where it was made with one, whose weights and signature it may change."""
-    given = {name: value for name, value in _attributes(one).items() if isinstance(value, ExportedProgram)}
+    programs = {name: value for name, value in _attributes(graph_pass).items() if isinstance(value, ExportedProgram)}
     try:
-        _attributes(one).update(dict.fromkeys(given, program))
+        _attributes(graph_pass).update(dict.fromkeys(programs, program))
         yield
     finally:
-        _attributes(one).update(given)
+        _attributes(graph_pass).update(programs)
 
 
-def _attributes(one: Any) -> dict[str, Any]:
-    return getattr(one, "__dict__", {})
+def _attributes(graph_pass: Any) -> dict[str, Any]:
+    return getattr(graph_pass, "__dict__", {})
 
 
 # ---- the two dialects ------------------------------------------------------------------------------
 
 
-def _run(one: Any, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The result of `method`, of the pass `one`: all graphs that it is given and that it has are in its dialect."""
-    involved = [*args, *kwargs.values(), *_attributes(one).values()]
+def _run(graph_pass: Any, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result of a method of the pass: all graphs that it gets and that it has are in its dialect."""
+    involved = [*args, *kwargs.values(), *_attributes(graph_pass).values()]
     programs = [value for value in involved if isinstance(value, ExportedProgram)]
     if not any(isinstance(node.target, EdgeOpOverload) for node in _nodes(involved)):
         return method(*args, **kwargs)
@@ -115,7 +115,9 @@ def _run(one: Any, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     finally:
         for program, own in verifiers:
             program._verifiers = own
-        _bring_back(one, [*involved, *(getattr(result, name, None) for name in ("graph_module", "exported_program"))])
+        _bring_back(
+            graph_pass, [*involved, *(getattr(result, name, None) for name in ("graph_module", "exported_program"))]
+        )
     made = getattr(result, "exported_program", None)
     if made is not None and verifiers:
         made._verifiers = verifiers[0][1]
@@ -131,7 +133,7 @@ def _nodes(values: Iterable[Any]) -> Iterator[Node]:
                 yield from body.graph.nodes
 
 
-def _bring_back(one: Any, values: Iterable[Any]) -> None:
+def _bring_back(graph_pass: Any, values: Iterable[Any]) -> None:
     """Let calls of ExecuTorch's operators be ours. Raises `LoweringError` for a call of another thing there."""
     kind = executorch("exir.dialects.edge._ops:EdgeOpOverload")
     for node in _nodes(values):
@@ -140,9 +142,9 @@ def _bring_back(one: Any, values: Iterable[Any]) -> None:
             node.target = _ours(target)
         elif node.op == "call_function" and _is_theirs(target):
             raise LoweringError(
-                f"ExecuTorch's pass {_name(one)} left a call of {target.__module__}.{target.__name__} in the graph,"
-                f" node {node.name!r}, which its own later stages alone know; leave the pass out: `to_executorch` plans"
-                " memory, and elides views, without it"
+                f"ExecuTorch's pass {_name(graph_pass)} left a call of {target.__module__}.{target.__name__} in the"
+                f" graph, node {node.name!r}, which its own later stages alone know; leave the pass out:"
+                " `to_executorch` plans memory, and elides views, without it"
             )
 
 

@@ -75,7 +75,7 @@ class FXOperatorGraph(OperatorGraph):
             if skip_stack_trace:
                 metadata.pop("stack_trace", None)
             values = [v for v in pytree.tree_leaves(call.meta.get("val")) if isinstance(v, torch.Tensor)]
-            about = [made[one] for one in call.all_input_nodes], [list(v.shape) for v in values], metadata
+            about = [made[source] for source in call.all_input_nodes], [list(v.shape) for v in values], metadata
             if call.op == "call_function":
                 name = str(getattr(call.target, "__name__", call.target))
                 made[call] = OperatorNode(f"{call.name}_", *about, op=name)

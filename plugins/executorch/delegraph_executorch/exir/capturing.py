@@ -75,7 +75,9 @@ class ExecutorchBackendConfig:
         """The same as `delegraph.aot` takes it. Raises `LoweringError` for what has no meaning here."""
         self._check()
         same = {
-            one.name: getattr(self, one.name) for one in fields(aot.ExecutorchBackendConfig) if one.name in vars(self)
+            setting.name: getattr(self, setting.name)
+            for setting in fields(aot.ExecutorchBackendConfig)
+            if setting.name in vars(self)
         }
         own = {
             "passes": {method: [*self.passes, *self._shape_passes(method)] for method in methods},

@@ -179,7 +179,7 @@ def naive(
     ordered = list(specs)
     sizes = _memories({spec.mem_id or 1: [] for spec in ordered}, graph_module)
     places: dict[TensorSpec, SpecAllocResult] = {}
-    for spec in (one for one in ordered if one.storage_base is None):
+    for spec in (spec for spec in ordered if spec.storage_base is None):
         mem_id = spec.mem_id or 1
         places[spec] = SpecAllocResult(mem_id, len(places), sizes[mem_id])
         sizes[mem_id] += spec.realign(alignment)

@@ -114,18 +114,19 @@ class ExportedProgramPassManager(fx.PassManager, ExportedProgramPassBase):
         return program, modified
 
 
-def _with_result(given: Any) -> Any:
-    one = adapted_pass(given)
-    return one if isinstance(one, ExportedProgramPassBase) else fx.pass_result_wrapper(one)
+def _with_result(graph_pass: Any) -> Any:
+    adapted = adapted_pass(graph_pass)
+    return adapted if isinstance(adapted, ExportedProgramPassBase) else fx.pass_result_wrapper(adapted)
 
 
-def _run(program: ExportedProgram, one: Any) -> tuple[ExportedProgram, bool]:
-    result = one(program) if isinstance(one, ExportedProgramPassBase) else one(program.graph_module)
+def _run(program: ExportedProgram, graph_pass: Any) -> tuple[ExportedProgram, bool]:
+    takes_programs = isinstance(graph_pass, ExportedProgramPassBase)
+    result = graph_pass(program) if takes_programs else graph_pass(program.graph_module)
     if isinstance(result, ExportedProgramPassResult):
         result.exported_program.graph_module.recompile()
         return result.exported_program, result.modified
     if result is None:
-        raise TypeError(f"{_name(one)} returned None; it returns a PassResult")
+        raise TypeError(f"{_name(graph_pass)} returned None; it returns a PassResult")
     if not result.modified:
         return program, False
     _check_graph(result.graph_module)
@@ -139,8 +140,8 @@ def _check_graph(module: GraphModule) -> None:
         raise ExportError(ExportErrorType.NOT_SUPPORTED, f"call_method `{node}`: a program calls operators")
 
 
-def _name(one: Any) -> str:
-    return one.__name__ if inspect.isfunction(one) else type(one).__name__
+def _name(graph_pass: Any) -> str:
+    return graph_pass.__name__ if inspect.isfunction(graph_pass) else type(graph_pass).__name__
 
 
 class PassRegistry:

@@ -55,7 +55,7 @@ else:
         table_records(
             b"ET12",
             __name__,
-            classes={one.__name__: one for one in (AllocationDetails, CompileSpec, DataLocation, Double)},
+            classes={kind.__name__: kind for kind in (AllocationDetails, CompileSpec, DataLocation, Double)},
             unions={"val": "KernelTypes", "instr_args": "InstructionArguments"},
             first={"Tensor": ("scalar_type", "storage_offset", "sizes", "dim_order", "requires_grad", "layout")},
             may_be_none=("allocation_info", "stacktrace"),

@@ -24,11 +24,11 @@ def _transform(self: ExportedProgram, *passes: Any, override_verifiers: list[Any
 
     Raises `LoweringError` for a list where passes are meant, and what a pass raises.
     """
-    if any(isinstance(one, (list, tuple)) for one in passes):
+    if any(isinstance(graph_pass, (list, tuple)) for graph_pass in passes):
         raise LoweringError("_transform takes passes one by one: _transform(program, first, second)")
     program = self
-    for one in map(adapted_pass, passes):
-        result = one(program) if _takes_programs(one) else one(program.graph_module)
+    for graph_pass in map(adapted_pass, passes):
+        result = graph_pass(program) if _takes_programs(graph_pass) else graph_pass(program.graph_module)
         if result is None or not result.modified:
             continue
         changed = getattr(result, "exported_program", None)
@@ -36,10 +36,10 @@ def _transform(self: ExportedProgram, *passes: Any, override_verifiers: list[Any
     return program
 
 
-def _takes_programs(one: Any) -> bool:
+def _takes_programs(graph_pass: Any) -> bool:
     from delegraph.aot import ExportedProgramPassBase
 
-    return isinstance(one, ExportedProgramPassBase)
+    return isinstance(graph_pass, ExportedProgramPassBase)
 
 
 def transform_exported_program(ep: ExportedProgram, *passes: Any) -> ExportedProgram:
