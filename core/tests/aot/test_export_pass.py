@@ -577,3 +577,17 @@ def test_inputs_that_a_pass_renames_are_told_by_their_place() -> None:
     program = edge(model, X).transform([Renames()]).exported_program()
     assert program.graph_signature.user_inputs == ("renamed_x",)
     assert_close(program.module()(X), model(X))
+
+
+def test_sizes_are_arguments_of_calls() -> None:
+    sizes: list[Any] = []
+
+    class Looks(ExportPass):
+        def call_operator(self, op: Any, args: Any, kwargs: Any, meta: NodeMetadata) -> ProxyValue:
+            if op is not torch.ops.aten.sym_size.int and not sizes:
+                sizes.extend(self.call_size_operator_all(args[0], meta))
+            return super().call_operator(op, args, kwargs, meta)
+
+    Looks()(edge(Flat(), X, shapes=N).exported_program().graph_module)
+    assert isinstance(sizes[0], ProxyValue) and sizes[0].node.target == torch.ops.aten.sym_size.int
+    assert sizes[1:] == list(X.shape[1:])
