@@ -223,7 +223,7 @@ class BackendDetails(ABC):
     def copy_exported_program_for_preprocess(
         cls, edge_program: ExportedProgram, compile_specs: list[CompileSpec]
     ) -> ExportedProgram:
-        """What `preprocess` gets in place of `edge_program`, whose graph is a copy already, and whose weights are the
+        """The program that `preprocess` gets. The graph of `edge_program` is a copy already, and its weights are the
         model's: a backend that changes weights in place gives a program with copies of them."""
         return edge_program
 
