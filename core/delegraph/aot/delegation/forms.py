@@ -63,7 +63,7 @@ def edge_program(exported: ExportedProgram, partitioner: Partitioner | None = No
 def transformed_for_pre_decomposition(
     program: ExportedProgram, partitioners: Mapping[str, Partitioner]
 ) -> ExportedProgram:
-    """What `partitioners`, by the names that reports call them, make of an exported program, one after the other.
+    """An exported program as `partitioners`, by the names that reports call them, change it, one after the other.
 
     Raises `LoweringError` naming the partitioner for what it raises, and for anything but a program.
     """
