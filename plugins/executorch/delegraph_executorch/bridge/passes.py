@@ -18,8 +18,10 @@ from functools import wraps
 from inspect import isfunction
 from typing import Any
 
+import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import rebind_unbacked
 
 from delegraph.aot import (
     BackendOpOverload,
@@ -111,7 +113,8 @@ def _run(graph_pass: Any, method: Callable[..., Any], *args: Any, **kwargs: Any)
         program._verifiers = [edge_verifier()]
     result: Any = None
     try:
-        result = method(*args, **kwargs)
+        with _symbols_kept():
+            result = method(*args, **kwargs)
     finally:
         for program, own in verifiers:
             program._verifiers = own
@@ -122,6 +125,30 @@ def _run(graph_pass: Any, method: Callable[..., Any], *args: Any, **kwargs: Any)
     if made is not None and verifiers:
         made._verifiers = verifiers[0][1]
     return result
+
+
+@contextmanager
+def _symbols_kept() -> Iterator[None]:
+    """Within the block a number of a tensor keeps its symbol when a graph is traced again.
+
+    n = item(x)    ->    n, of the new symbol u11, is u0, of which the program knows what it is smaller than
+    """
+    interpreter = executorch("exir.pass_base:_ExportPassBase").ExportInterpreter
+    own = interpreter.run_node
+
+    def run_node(self: Any, n: Node) -> Any:
+        result = own(self, n)
+        number = n.meta.get("val")
+        if n.target == torch.ops.aten._local_scalar_dense.default and isinstance(number, torch.SymInt):
+            n.meta["unbacked_bindings"] = {number.node.expr: ()}
+            rebind_unbacked(number.node.shape_env, n, result.data)
+        return result
+
+    interpreter.run_node = run_node
+    try:
+        yield
+    finally:
+        interpreter.run_node = own
 
 
 def _nodes(values: Iterable[Any]) -> Iterator[Node]:
