@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 import delegraph
 from delegraph.errors import LoweringError
-from delegraph_executorch.exir import EdgeProgramManager, to_edge
+from delegraph_executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge
 from delegraph_executorch.exir.backend.backend_api import to_backend
 from delegraph_executorch.exir.dialects._ops import ops as exir_ops
 from delegraph_executorch.exir.pass_base import ExportPass
@@ -147,6 +147,29 @@ def test_a_pass_made_with_a_program_changes_the_one_that_is_transformed() -> Non
     program = manager.transform([AddsTen(manager.exported_program())]).exported_program()
     assert_close(program.module()(torch.zeros(16)), torch.full((16,), 10.0))
     assert "ten" not in manager.exported_program().state_dict
+
+
+def test_a_number_of_a_tensor_keeps_the_bounds_that_the_program_knows() -> None:
+    class Narrowed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.table = nn.Linear(4, 4), nn.Parameter(torch.randn(32, 4))
+
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            start = at.item()
+            torch._check(start >= 0)
+            torch._check(start + x.shape[0] <= 32)
+            return self.linear(x) + self.table.narrow(0, start, x.shape[0])
+
+    model, args = Narrowed(), (torch.randn(3, 4), torch.tensor(5))
+    rows = {0: torch.export.Dim("rows", min=1, max=8)}
+    exported = torch.export.export(model, args, dynamic_shapes=(rows, None))
+    edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False))  # `linear` is not core
+    result = edge.transform([the("backends.xnnpack._passes.convert_to_linear:ConvertToLinearPass")()])
+    run = delegraph.load(bytes(result.to_executorch().buffer))
+    for count, start in ((3, 5), (8, 24)):
+        x, at = torch.randn(count, 4), torch.tensor(start)
+        assert_close(run(x, at), model(x, at))
 
 
 def test_what_only_its_later_stages_know_is_refused() -> None:
