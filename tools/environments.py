@@ -192,7 +192,8 @@ EXECUTORCH_USERS = Environment(
     ".venv-executorch-users",
     lambda: [
         _built_with(),
-        ["executorch==1.4.1", "optimum-executorch==1.1.0", "ultralytics>=8.4,<8.5", "pytest", "pytest-xdist>=3"],
+        [setting("TORCH"), "torchvision==0.28.0", "executorch==1.4.1", "optimum-executorch==1.1.0"],
+        ["ultralytics>=8.4,<8.5", "pytest", "pytest-xdist>=3"],
         ["pluggy", "ml_dtypes", "onnxruntime>=1.31,<1.32", "onnx", "onnx_ir"],
         ["--no-deps", "--no-build-isolation", *_editable((*BESIDE_EXECUTORCH, "delegraph-executorch"))],
     ],
