@@ -61,4 +61,6 @@ def test_the_documentation_has_every_name() -> None:
 
 @pytest.mark.executorch
 def test_the_table_is_executorchs(executorch_package: Path) -> None:
+    if not list(executorch_package.parent.glob("executorch-1.4.*.dist-info")):
+        pytest.skip("the table is of 1.4: `upstream/cannot_pass/since_1_5.toml` has what differs from it later")
     assert defined_names(executorch_package) == read_names()
