@@ -88,25 +88,24 @@ def calls_per_second(name: str, threads: int, seconds: float = 0.5, rounds: int 
 
 
 def _rate(call: Call, callers: int, seconds: float) -> float:
-    counts = [0] * callers
-    start = threading.Barrier(callers + 1)
+    counts, begins, ends = [0] * callers, [0.0] * callers, [0.0] * callers
+    start = threading.Barrier(callers)
 
     def work(number: int) -> None:
         call()
         start.wait()
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
+        begins[number] = ends[number] = time.perf_counter()  # not this function's: callers may keep it waiting
+        while ends[number] < begins[number] + seconds:
             call()
             counts[number] += 1
+            ends[number] = time.perf_counter()
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(callers)]
     for thread in threads:
         thread.start()
-    start.wait()
-    begin = time.perf_counter()
     for thread in threads:
         thread.join()
-    return sum(counts) / (time.perf_counter() - begin)
+    return sum(counts) / (max(ends) - min(begins))
 
 
 def main() -> None:
