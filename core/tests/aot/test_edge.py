@@ -282,7 +282,7 @@ def test_a_pass_must_return_a_module() -> None:
 
 
 def test_an_item_of_a_list_of_values_is_that_value() -> None:
-    """What a pass leaves that replaced a call of several results by several calls."""
+    """A pass leaves such items that replaced a call of several results by several calls."""
 
     def split_in_two(module: GraphModule) -> None:
         (relu,) = module.graph.find_nodes(op="call_function", target=aten.relu.default)

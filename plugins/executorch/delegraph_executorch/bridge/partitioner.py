@@ -74,7 +74,7 @@ class BridgedPartitioner(Partitioner):
         return kept, _tolerant(accepts) if "XnnpackPartitioner" not in kinds else kept_for_xnnpack(_tolerant(accepts))
 
     def transform_for_pre_decomposition(self, exported_program: ExportedProgram) -> ExportedProgram:
-        """What the partitioner makes of it; those of ExecuTorch 1.4 make nothing."""
+        """The program as the partitioner changes it; those of ExecuTorch 1.4 change nothing."""
         transform = getattr(self.partitioner, "transform_for_pre_decomposition", None)
         return exported_program if transform is None else transform(exported_program)
 

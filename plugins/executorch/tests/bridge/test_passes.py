@@ -46,7 +46,7 @@ def views() -> EdgeProgramManager:
 
 
 def the(path: str) -> Any:
-    """What the wheel has there, under our name."""
+    """The name that the wheel has there, under ours."""
     module, _, name = path.partition(":")
     return getattr(import_module(f"delegraph_executorch.{module}"), name)
 

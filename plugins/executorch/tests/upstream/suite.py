@@ -117,7 +117,7 @@ SINCE_1_5 = "since_1_5.toml"
 
 
 def reasons_of_tests() -> dict[str, Reason]:
-    """What is listed that cannot pass without the wheel, of its version, and why."""
+    """The listed tests that cannot pass without the wheel, of its version, and why."""
     other = frozenset() if wheel_version() >= (1, 5) else frozenset({SINCE_1_5})
     return read_reasons(path for path in sorted(LISTS.glob("*.toml")) if path.name not in NOT_TESTS | other)
 

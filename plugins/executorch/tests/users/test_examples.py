@@ -1,4 +1,4 @@
-"""What the scripts of executorch-examples and of torchtune's recipe for devices call, written small and ported."""
+"""The calls of executorch-examples' scripts and of torchtune's recipe for devices, written small and ported."""
 
 from __future__ import annotations
 

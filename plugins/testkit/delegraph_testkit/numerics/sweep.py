@@ -201,7 +201,7 @@ class _EntryRun:
         if not self.subject.claims.finite_only:
             return results
         return [
-            np.where(np.isfinite(torchs), result, torchs) if (result.shape, result.dtype) == _form(torchs) else result
+            np.where(np.isfinite(torchs), result, torchs) if _same_form(result, torchs) else result
             for result, torchs in zip(results, expected, strict=True)
         ]
 
@@ -226,7 +226,7 @@ class _EntryRun:
     def _message(
         self, inputs: list[Array], position: int, place: tuple[int, ...], result: Array, expected: Array
     ) -> str:
-        if result.shape != expected.shape or result.dtype != expected.dtype:
+        if not _same_form(result, expected):
             told = f"{result.dtype}{list(result.shape)}, not {expected.dtype}{list(expected.shape)}"
         else:
             told = f"{result[place]}, not {expected[place]}"
@@ -247,8 +247,8 @@ class _EntryRun:
         return f"{called}, result {position} at {list(place)}"
 
 
-def _form(array: Array) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    return array.shape, array.dtype
+def _same_form(result: Array, expected: Array) -> bool:
+    return result.shape == expected.shape and result.dtype == expected.dtype
 
 
 def _at(array: Array, place: tuple[int, ...], shape: tuple[int, ...]) -> Array | None:

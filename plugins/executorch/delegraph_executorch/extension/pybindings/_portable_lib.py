@@ -93,13 +93,13 @@ class ExecuTorchMethod:
 
 
 class _Loaded:
-    """What a loaded program and a module have in common."""
+    """The common part of a loaded program and a module."""
 
     _program: Program
     _has_etdump: bool
 
     def method_meta(self, method_name: str) -> MethodMeta:
-        """What a method takes and gives, without loading it."""
+        """The inputs and outputs of a method, without loading it."""
         return MethodMeta(self._program.plan(method_name))
 
     def has_etdump(self) -> bool:
