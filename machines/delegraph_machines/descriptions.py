@@ -102,14 +102,21 @@ def _value(value: Any, expected: Any, path: str) -> Any:
         value, (expected, int) if number is float else expected
     ):
         raise ValueError(f"{path} is {value!r}; it is a {expected.__name__}")
-    return number(value)
+    return number(_int64(value, path) if isinstance(value, int) else value)
 
 
 def _size(value: Any, path: str) -> int:
     if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())):
-        return int(match[1]) * _UNITS[match[2]]
+        return _int64(int(match[1]) * _UNITS[match[2]], path)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f'{path} is {value!r}; it is a number of bytes, or written as "256 KiB"')
+    return _int64(value, path)
+
+
+def _int64(value: int, path: str) -> int:
+    """The integers of TOML 1.0 have 64 bits, Python's have no end: some are none of float's."""
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{path} is beyond the integers of 64 bits that TOML has")
     return value
 
 

@@ -56,6 +56,12 @@ def test_a_description_becomes_its_dataclass() -> None:
             'rows = 8\ndataflow = "os"\n[[banks]]\nname = "a"\nnbytes = "8 KX"',
             r"banks\[0\].nbytes is '8 KX'; .*\"256 KiB\"",
         ),
+        (f'rows = {2**63}\ndataflow = "os"', "rows is beyond the integers of 64 bits that TOML has"),
+        (
+            f'rows = 8\ndataflow = "os"\n[[banks]]\nname = "a"\nnbytes = 8\nspeed = {10**400}',
+            r"banks\[0\].speed is beyond the integers",
+        ),
+        (f'rows = 8\ndataflow = "os"\nlimit = "{10**30} B"', "limit is beyond the integers"),
         ("rows = ", "Invalid value"),
         ("rows = " + "[" * 3000, "board.toml does not describe a device: maximum recursion depth"),
         ("rows = " + "9" * 5000, "4300 digits"),
