@@ -135,6 +135,20 @@ def test_a_write_is_seen_by_every_alias(write: Callable[[torch.Tensor, torch.Ten
     assert_same_behaviour(model, to_edge_dialect(functionalize(export(model, args), {})), args, calls=3)
 
 
+def test_a_row_is_written_to_any_number_of_rows() -> None:
+    """(4,) and (rows, 4): Python compares 4 with the number of rows before it compares how many sizes there are."""
+
+    class Rows(torch.nn.Module):
+        def forward(self, row: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            y = x * 2
+            return y.copy_(row) + x
+
+    args = (torch.randn(4), torch.randn(4, 4))
+    functional = functionalize(export(Rows(), args, dynamic_shapes=({}, {0: Dim("rows", min=2, max=8)})), {})
+    assert_same_behaviour(Rows(), functional, args)
+    assert_same_behaviour(Rows(), functional, (torch.randn(4), torch.randn(6, 4)))
+
+
 def test_one_value_that_is_written_to_several_buffers() -> None:
     """The signature tells outputs by their names: each new value has one of its own."""
 

@@ -92,7 +92,7 @@ class WritingCalls:
         `self` is."""
         target, (old, new) = node.args[0], fake_values(args[:2])
         value = self.graph.cast(args[1], old.dtype)  # before it is expanded: fewer elements
-        if tuple(new.shape) != tuple(old.shape):
+        if not _is_same_shape(new, old):
             sizes = sizes_of(lambda op, *args: self.graph.emit(op, args, {}), args[0])
             value = self.graph.emit(aten.expand.default, (value, sizes), {})
         # a view takes the strides that its base gives it, whatever the format of what is written
@@ -112,11 +112,11 @@ class WritingCalls:
             result = value if len(outs) == 1 else self.graph.element(value, position)
             fake_out = fake_values(out)
             result = self.graph.cast(result, fake_out.dtype)
-            shape = fake_values(result).shape
+            fake_result = fake_values(result)
             # torch resizes an out of another shape, which changes a base, but cannot change a view's base
-            if self.values.is_view(out) and tuple(shape) != tuple(fake_out.shape):
+            if self.values.is_view(out) and not _is_same_shape(fake_result, fake_out):
                 raise LoweringError(
-                    f"{node.target} writes a result of shape {list(shape)} into a view of shape"
+                    f"{node.target} writes a result of shape {list(fake_result.shape)} into a view of shape"
                     f" {list(fake_out.shape)}; give it an out of the result's shape",
                     node=node.name,
                     location=user_location(node),
@@ -196,6 +196,14 @@ _SAME_EVERYWHERE = frozenset({aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.d
 """Operators that write one number to every element."""
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def _is_same_shape(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether they are alike at every size; `a.shape == b.shape` would have the sizes be those of the example.
+
+    [4] and [s6, 4]: no, where Python compares 4 with s6 first, and the lengths last
+    """
+    return a.dim() == b.dim() and all(statically_known_true(m == n) for m, n in zip(a.shape, b.shape, strict=True))
 
 
 def _is_channels_last(tensor: torch.Tensor) -> bool:
