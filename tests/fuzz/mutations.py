@@ -10,8 +10,10 @@ from __future__ import annotations
 import copy
 import io
 import json
+import lzma
 import random
 import struct
+import zlib
 from collections.abc import Callable
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -216,7 +218,7 @@ def _zip(data: bytes, rng: random.Random) -> bytes:
     try:
         with ZipFile(io.BytesIO(data)) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}
-    except (BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, OSError):
+    except (BadZipFile, ValueError, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error, lzma.LZMAError):
         return _bits(data, rng)
     if not members:
         return _bits(data, rng)

@@ -6,13 +6,13 @@ from argparse import ArgumentError
 from collections.abc import Mapping
 from inspect import signature
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.export import ExportedProgram
 
+from delegraph.cli.arrays import arrays_in
 from delegraph.cli.factory import ModelToLower, called
 
 __all__ = ["batches_from"]
@@ -26,7 +26,7 @@ def batches_from(source: str | None, models: Mapping[str, ModelToLower]) -> Any:
         return called(source)
     if len(models) > 1:
         raise ArgumentError(None, f"--data {source}: there are several methods; write DATA.py:function for {{name: …}}")
-    return _batches(source, _arrays(source), _inputs(next(iter(models.values()))))
+    return _batches(source, arrays_in(source, "--data"), _inputs(next(iter(models.values()))))
 
 
 def _inputs(model: ModelToLower) -> dict[str, object]:
@@ -72,13 +72,3 @@ def _tensor(where: str, array: NDArray[Any], example: object) -> torch.Tensor:
         return torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
     except TypeError as error:
         raise ArgumentError(None, f"{where} is of NumPy's {array.dtype}, of which torch has no tensors") from error
-
-
-def _arrays(path: str) -> dict[str, NDArray[Any]]:
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as loaded:
-            return dict(loaded)
-    except OSError as error:
-        raise ArgumentError(None, f"--data {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, AttributeError, BadZipFile) as error:
-        raise ArgumentError(None, f"--data {path} is not an .npz: {error}") from error

@@ -6,11 +6,11 @@ import os
 from argparse import ArgumentError
 from collections.abc import Mapping, Sequence
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from delegraph.cli.arrays import arrays_in
 from delegraph.devtools.made_inputs import made_inputs
 from delegraph.program.dtypes import is_extended, numpy_dtype, storable
 from delegraph.program.schema import Tensor, TensorShapeDynamism, Value
@@ -91,7 +91,7 @@ def _numbers(text: str, whole: str) -> tuple[int, ...]:
 
 
 def _read(source: str, values: Sequence[Value]) -> list[object]:
-    file_arrays = [array for path in source.split(",") for array in _arrays(path)]
+    file_arrays = [array for path in source.split(",") for array in arrays_in(path, "--inputs").values()]
     tensors = [index for index, value in enumerate(values) if isinstance(value, Tensor)]
     if len(file_arrays) != len(tensors):
         raise ArgumentError(
@@ -108,15 +108,3 @@ def _as_taken(tensor: Tensor, array: NDArray[Any]) -> NDArray[Any]:
     """An array of a dtype that NumPy's format does not know is made of float32, as `storable` wrote it."""
     extended = is_extended(tensor.scalar_type) and array.dtype == np.float32
     return array.astype(numpy_dtype(tensor.scalar_type)) if extended else array
-
-
-def _arrays(path: str) -> list[NDArray[Any]]:
-    """The arrays of an .npy or .npz file, in its order."""
-    try:
-        with open(path, "rb") as file:  # which NumPy leaves open where it is no archive after all
-            loaded = np.load(file, allow_pickle=False)
-            return list(loaded.values()) if isinstance(loaded, Mapping) else [loaded]
-    except OSError as error:
-        raise ArgumentError(None, f"--inputs: {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, BadZipFile) as error:
-        raise ArgumentError(None, f"--inputs: {path} is neither .npy nor .npz: {error}") from error

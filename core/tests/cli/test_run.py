@@ -224,6 +224,20 @@ def test_input_files_that_do_not_fit(pte: str, refused: Refused, tmp_path: Path)
         assert "is neither .npy nor .npz" in refused("run", pte, "--inputs", str(file), code=2)
 
 
+def test_a_damaged_archive_of_inputs(pte: str, refused: Refused, tmp_path: Path) -> None:
+    """zlib and zipfile have errors of their own kinds, for a member that they cannot expand."""
+    file, place = tmp_path / "x.npz", b"x.npy"
+    np.savez_compressed(file, x=np.linspace(0, 1, 64, dtype=np.float32))
+    whole = bytearray(file.read_bytes())
+    content, entry = whole.index(place) + len(place), whole.rindex(b"PK\1\2")
+    extra = int.from_bytes(whole[28:30], "little")
+    for at, byte in ((content + extra, 0xFF), (entry + 10, 99), (entry + 8, 1)):  # the data, its method, a password
+        damaged = bytearray(whole)
+        damaged[at] = byte
+        file.write_bytes(damaged)
+        assert "is neither .npy nor .npz" in refused("run", pte, "--inputs", str(file), code=2)
+
+
 def test_warm_up_is_not_timed(pte: str, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, execute = [], Method.execute
 
