@@ -89,6 +89,14 @@ def test_arithmetic_broadcasts(dtype: str) -> None:
     )
 
 
+@pytest.mark.parametrize("out", [INT8_OUT, INT16_OUT], ids=["to int8", "to int16"])
+def test_arithmetic_of_codes_of_two_sizes(out: Grid) -> None:
+    """A vector of int8 meets two of int16."""
+    shapes = [(1, 3, 6, 6), (2, 1, 3, 6, 6)]
+    for grids in ((INT8, INT16), (INT16, INT8)):
+        check(*(Case(function, grids, shapes, coarser(out, 4)) for function in (torch.add, torch.mul)))
+
+
 @by_dtype
 def test_times_a_number(dtype: str) -> None:
     grid, out = GRIDS[dtype]

@@ -174,15 +174,21 @@ def _table(tile: Tile) -> Loops:
 
 def _pointwise_int(inputs: int, rescaled: bool, combine: str) -> Callable[[Tile], Loops]:
     def loops(tile: Tile) -> Loops:
-        def write(w: Writer) -> None:
-            operands = []
-            for stream in range(inputs):
-                words = [w.op("vaddw", word) for word in w.widen(w.load(stream), tile.dtypes[stream])]
-                operands.append([w.rescale(word) for word in words] if rescaled else words)
-            words = [w.op(combine, *pair) if inputs > 1 else pair[0] for pair in zip(*operands, strict=True)]
-            w.store(inputs, w.requantize(words))
+        words_in = [ITEM_NBYTES["int32"] // ITEM_NBYTES[dtype] for dtype in tile.dtypes]  # vectors of words in one of codes
+        most = max(words_in)  # int8 + int16: a vector of int8 and two of int16 are as many elements
 
-        return [(_body(write), tile.vectors())]
+        def words_of(w: Writer, stream: int) -> list[int]:
+            vectors = [w.load(stream) for _ in range(most // words_in[stream])]
+            words = [w.op("vaddw", word) for vector in vectors for word in w.widen(vector, tile.dtypes[stream])]
+            return [w.rescale(word) for word in words] if rescaled else words
+
+        def write(w: Writer) -> None:
+            operands = [words_of(w, stream) for stream in range(inputs)]
+            words = [w.op(combine, *pair) if inputs > 1 else pair[0] for pair in zip(*operands, strict=True)]
+            for first in range(0, most, words_in[-1]):
+                w.store(inputs, w.requantize(words[first : first + words_in[-1]]))
+
+        return [(_body(write), -(-tile.vectors() * words_in[-1] // most))]
 
     return loops
 
