@@ -49,6 +49,11 @@ def between(x: torch.Tensor) -> torch.Tensor:
     return WEIGHT(y.reshape(y.shape[0] * y.shape[1], 8)).view(y.shape[0], y.shape[1], 2, 4).transpose(1, 2) * y.shape[1]
 
 
+def in_front(x: torch.Tensor) -> torch.Tensor:
+    """Dims of 1 that an expand puts in front of sizes which stay: OpenVINO takes an `Expand` to ones for nothing."""
+    return (x * 2).view(x.shape[1]).expand(1, 1, x.shape[1])
+
+
 CASES: dict[str, tuple[Callable[..., Any], Callable[..., tuple[torch.Tensor, ...]], tuple[Any, ...]]] = {
     "arithmetic": (arithmetic, lambda n, m: (torch.randn(n, m),), ({0: N, 1: M},)),
     "masks": (
@@ -57,6 +62,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., tuple[torch.Tensor, ...
     ),
     "counted": (counted, lambda n, m: (torch.randn(n, m),), ({0: N, 1: M},)),
     "between": (between, lambda n, m: (torch.randn(n, m, 8),), ({0: N, 1: M},)),
+    "in front": (in_front, lambda n, m: (torch.randn(1, m),), ({1: M},)),
 }  # fmt: skip
 
 

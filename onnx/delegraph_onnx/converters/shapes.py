@@ -136,6 +136,8 @@ def expand(g: GraphBuilder, node: Node, self: Node, size: Sequence[Size], *_: ob
     offset = len(shape) - len(before)
     new_sizes = [1 if i >= offset and str(before[i - offset]) == str(dim) else s
               for i, (dim, s) in enumerate(zip(shape, size, strict=True))]  # fmt: skip
+    if all(isinstance(size, int) and size == 1 for size in new_sizes):
+        return g.op("Unsqueeze", g.value(self), g.ints(range(offset)))  # OpenVINO takes an Expand to ones for nothing
     return g.op("Expand", g.value(self), g.sizes(new_sizes))
 
 
