@@ -23,17 +23,22 @@ def stubs(package: Path) -> Iterator[tuple[Path, str]]:
         is_package = path in parents or (package / place).is_dir()
         if path in rows:
             file = place / "__init__.pyi" if is_package else place.with_suffix(".pyi")
-            yield file, stub(table["homes_in"](rows[path]))
+            yield file, stub(table["homes_in"](rows[path]), table["BESIDE"])
         elif not (package / place / "__init__.py").exists():
             yield place / "__init__.pyi", ""
 
 
-def stub(homes: Iterable[tuple[str, list[tuple[str, str]]]]) -> str:
-    """The text of a stub: the imports that a row says, each under a name that is to be seen."""
-    lines = [
-        f"from {module} import {', '.join(f'{there} as {here}' for there, here in names) or '*'}"
-        for module, names in homes
-    ]
+def stub(homes: Iterable[tuple[str, list[tuple[str, str]]]], beside: str) -> str:
+    """The text of a stub: the imports that a row says, each under a name that is to be seen.
+
+    Of names whose home is `beside` no type is known: they are the wheel's.
+    """
+    lines = ["from typing import Any", ""]
+    for module, names in homes:
+        if module == beside:
+            lines += [f"{here}: Any" for _, here in names]
+        else:
+            lines.append(f"from {module} import {', '.join(f'{there} as {here}' for there, here in names) or '*'}")
     return "\n".join([*lines, ""])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentError
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from delegraph.errors import PluginUnavailable
 from delegraph_executorch.bridge.imports import INSTALL, executorch
-from delegraph_executorch.path_table import PACKAGE, homes_in, rows
+from delegraph_executorch.path_table import BESIDE, PACKAGE, homes_in, rows
 
 __all__ = ["NeedsWheel", "install_finders", "row_names", "wheel_names"]
 
@@ -117,12 +118,22 @@ def row_names(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
         if name == "__all__":
             return [*homes]
         if name not in homes:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+            return _submodule(module, name)
         home, there = homes[name]
-        value = vars(sys.modules[module])[name] = getattr(import_module(home), there)
+        value = vars(sys.modules[module])[name] = getattr(
+            _beside(path) if home == BESIDE else import_module(home), there
+        )
         return value
 
     return get, lambda: [*homes]
+
+
+def _submodule(package: str, name: str) -> ModuleType:
+    """`exir.memory` of `from executorch import exir`, whose packages import all of their modules."""
+    if not name.startswith("__"):
+        with suppress(ModuleNotFoundError):
+            return import_module(f"{package}.{name}")
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
 class _Names(ModuleType):

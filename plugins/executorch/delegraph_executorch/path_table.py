@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["PACKAGE", "homes_in", "rows"]
+__all__ = ["BESIDE", "PACKAGE", "homes_in", "rows"]
 
 PACKAGE = "delegraph_executorch"
+BESIDE = "*"
+"""The home of names that the wheel's module of the row's path has."""
 
 
 def rows(text: str) -> dict[str, str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -13,12 +16,13 @@ from delegraph_executorch.exir import EdgeProgramManager, ExecutorchBackendConfi
 from delegraph_executorch.exir.backend.backend_details import BackendDetails, PreprocessResult
 from delegraph_executorch.exir.backend.compile_spec_schema import CompileSpec
 from delegraph_executorch.exir.backend.partitioner import DelegationSpec, Partitioner, PartitionResult
-from delegraph_executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite, greedy, naive
 from delegraph_executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 from delegraph_executorch.exir.passes.propagate_device_pass import PropagateDevicePass
 from delegraph_executorch.exir.passes.spec_prop_pass import SpecPropPass
 from delegraph_executorch.exir.schema import DeviceType, ExecutionPlan, Tensor
 from delegraph_executorch.exir.tensor import TensorSpec
+
+OF_THE_WHEEL = pytest.mark.skipif(find_spec("executorch") is None, reason="the algorithms are the wheel's own")
 
 
 class DeviceSums(BackendDetails):
@@ -66,14 +70,22 @@ def test_the_pass_says_in_specs_where_tensors_lie(copies: bool) -> None:
     assert all(spec.mem_id is None for node in copied for spec in [node.meta["spec"]])
 
 
-def own(*arguments: Any) -> Any:
-    """An algorithm that the core does not know."""
-    return naive(*arguments)
+def algorithms() -> dict[str, Any]:
+    """ExecuTorch's, and one that the core does not know; the wheel has them."""
+    planning = import_module("delegraph_executorch.exir.memory_planning")
+    suite = planning.MemoryPlanningAlgorithmSuite
+    return {
+        "greedy": suite([planning.greedy]),
+        "naive": suite([planning.naive]),
+        "own": suite([partial(planning.naive)]),
+    }
 
 
-@pytest.mark.parametrize("algorithm", [greedy, naive, own], ids=["greedy", "naive", "of one's own"])
-def test_each_device_is_planned_by_itself(algorithm: Any) -> None:
-    planning = MemoryPlanningPass(MemoryPlanningAlgorithmSuite([algorithm]))
+@pytest.mark.parametrize(
+    "algorithm", [None, *(pytest.param(name, marks=OF_THE_WHEEL) for name in ("greedy", "naive", "own"))]
+)
+def test_each_device_is_planned_by_itself(algorithm: str | None) -> None:
+    planning = MemoryPlanningPass(algorithms()[algorithm] if algorithm else None)
     manager = lowered().to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning))
     plan: ExecutionPlan = manager.executorch_program.execution_plan[0]
     (device,) = plan.non_const_buffer_device or []
@@ -87,8 +99,9 @@ def test_each_device_is_planned_by_itself(algorithm: Any) -> None:
     assert (DeviceType.CUDA, 1) in devices_by_node(manager.exported_program().graph_module).values()
 
 
+@OF_THE_WHEEL
 def test_an_algorithm_of_ones_own_without_memory_on_devices() -> None:
-    planning = MemoryPlanningPass(MemoryPlanningAlgorithmSuite([own]))
+    planning = MemoryPlanningPass(algorithms()["own"])
     config = ExecutorchBackendConfig(memory_planning_pass=planning, enable_non_cpu_memory_planning=False)
     plan = lowered().to_executorch(config).executorch_program.execution_plan[0]
     assert plan.non_const_buffer_device is None

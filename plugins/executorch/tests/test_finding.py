@@ -59,8 +59,8 @@ def test_a_name_that_a_row_has_not() -> None:
 
 
 def test_a_name_hides_a_module_that_is_called_the_same() -> None:
-    import_module("delegraph_executorch.export.export")
-    assert callable(import_module("delegraph_executorch.export").export)
+    import_module("delegraph_executorch.exir.capture")
+    assert callable(import_module("delegraph_executorch.exir").capture)
 
 
 def test_everything_of_a_row_can_be_imported() -> None:

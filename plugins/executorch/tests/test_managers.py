@@ -25,7 +25,6 @@ from delegraph_executorch.exir.passes.sym_shape_eval_pass import (
     ConstraintBasedSymShapeEvalPass,
     HintBasedSymShapeEvalPass,
 )
-from delegraph_executorch.exir.print_program import inspect_node, pretty_print, print_program
 from delegraph_executorch.exir.schema import Int, KernelCall, Null, Tensor
 
 
@@ -229,17 +228,6 @@ def test_text() -> None:
     manager.dump_executorch_program(verbose=True, out=long)
     assert "aten::relu.out(" in short.getvalue()
     assert "'data_buffer_idx': 0" in long.getvalue()
-    shorter, longer = io.StringIO(), io.StringIO()
-    print_program(manager.executorch_program, out=shorter)
-    pretty_print(manager.executorch_program, out=longer)
-    assert "aten::relu.out(" in shorter.getvalue()
-    assert "data_buffer_idx=0" in longer.getvalue()
-    program = edge().exported_program()
-    node = next(node for node in program.graph.nodes if "stack_trace" in node.meta)
-    header, *lines = inspect_node(program.graph, node).splitlines()
-    assert header == "graph():"
-    assert lines[list(program.graph.nodes).index(node)].startswith("--> ")
-    assert "in forward\n    return torch.relu(self.linear(x)), 5, None" in inspect_node(program.graph, node)
 
 
 def test_a_saved_program_is_the_same(tmp_path: Any) -> None:

@@ -174,7 +174,8 @@ def _table(tile: Tile) -> Loops:
 
 def _pointwise_int(inputs: int, rescaled: bool, combine: str) -> Callable[[Tile], Loops]:
     def loops(tile: Tile) -> Loops:
-        words_in = [ITEM_NBYTES["int32"] // ITEM_NBYTES[dtype] for dtype in tile.dtypes]  # vectors of words in one of codes
+        # vectors of words that a vector of codes gives
+        words_in = [ITEM_NBYTES["int32"] // ITEM_NBYTES[dtype] for dtype in tile.dtypes]
         most = max(words_in)  # int8 + int16: a vector of int8 and two of int16 are as many elements
 
         def words_of(w: Writer, stream: int) -> list[int]:

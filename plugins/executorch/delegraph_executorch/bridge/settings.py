@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 
 from delegraph import aot
 from delegraph.aot import EdgeCompileConfig, PropagateDeviceConfig
-from delegraph_executorch.exir import memory_planning
-from delegraph_executorch.exir.capturing import ExecutorchBackendConfig
-from delegraph_executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
+from delegraph_executorch.exir.backend_config import ExecutorchBackendConfig
+from delegraph_executorch.exir.passes.memory_planning_pass import MemoryPlanningPass, algorithms_of, planner_of
 from delegraph_executorch.exir.passes.specs import DynamicMemoryPlanningMode
 
 Kind = TypeVar("Kind")
@@ -72,9 +71,9 @@ def _own_planning(planning: Any) -> Any:
     kind = type(planning)
     if isinstance(planning, MemoryPlanningPass) or kind.__name__ != "MemoryPlanningPass":
         return planning
-    algorithms = getattr(planning.memory_planning_algo, "algo_list", [planning.memory_planning_algo])
-    ours: list[Any] = [getattr(memory_planning, getattr(one, "__name__", ""), None) for one in algorithms]
-    if not kind.__module__.startswith("executorch.") or None in ours:
+    algorithms = algorithms_of(planning.memory_planning_algo)
+    if not kind.__module__.startswith("executorch.") or not all(map(planner_of, algorithms)):
         return planning
-    suite = memory_planning.MemoryPlanningAlgorithmSuite(ours)
-    return MemoryPlanningPass(suite, **{name: getattr(planning, name) for name in PLANNING_OPTIONS})
+    return MemoryPlanningPass(
+        planning.memory_planning_algo, **{name: getattr(planning, name) for name in PLANNING_OPTIONS}
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -18,9 +17,8 @@ from torchgen.native_function_generation import (
     self_to_out_signature,
 )
 
-from delegraph.aot import EdgeOpOverload, exir_ops
+from delegraph.aot import exir_ops
 from delegraph.aot import exir_ops as ops
-from delegraph.errors import LoweringError
 
 _Ops: Final = type(ops)
 _DialectNamespace: Final = type(ops.edge)
@@ -56,39 +54,6 @@ def bind_pattern_to_op(library: Library, schema_or_name: str) -> Callable[[_Patt
         return pattern
 
     return bind
-
-
-def get_torch_op_overload(namespace: str, opname: str, overload: str | None) -> OpOverload:
-    """`torch.ops.<namespace>.<opname>.<overload>`; without an overload, the default one."""
-    found: OpOverload = getattr(getattr(getattr(torch.ops, namespace), opname), overload or "default")
-    return found
-
-
-def get_callable(name: str) -> OpOverload:
-    """`"add.Tensor"` -> `torch.ops.aten.add.Tensor`."""
-    opname, _, overload = name.partition(".")
-    return get_torch_op_overload("aten", opname, overload)
-
-
-def to_variant(op: OpOverload, variant: Enum) -> OpOverload:
-    """The functional or the out variant of `op`, which may be `op` itself; `variant` is torchgen's `SchemaKind`.
-
-    Raises `MissingOutVariant` or `LoweringError` where there is none.
-    """
-    if variant.name == "out":
-        return EdgeOpOverload(op).to_out_variant()
-    if variant.name != "functional":
-        raise LoweringError(f"to_variant finds functional and out variants of an operator, not {variant.name}")
-    for name in op.overloadpacket.overloads():
-        candidate: OpOverload = getattr(op.overloadpacket, name)
-        if not candidate._schema.is_mutable and _given(candidate) == _given(op):
-            return candidate
-    raise LoweringError(f"{op} has no functional variant with its arguments: {_given(op)}")
-
-
-def _given(op: OpOverload) -> list[tuple[str, str]]:
-    """Names and types of the arguments besides outs."""
-    return [(argument.name, str(argument.real_type)) for argument in op._schema.arguments if not argument.is_out]
 
 
 def to_out_variant(op_overload: OpOverload) -> tuple[OpOverload, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from torch.export import ExportedProgram, export
 
 from delegraph import aot
 from delegraph.aot import EdgeCompileConfig
-from delegraph_executorch.exir.capturing import ExecutorchBackendConfig
+from delegraph_executorch.exir.backend_config import ExecutorchBackendConfig
 from delegraph_executorch.exir.program._program import EdgeProgramManager, ExecutorchProgramManager, to_edge
 
 _EDGE_COMPILE_CONFIG = EdgeCompileConfig(_check_ir_validity=True)

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from plugins.executorch.tests.edge_graphs import called, edge, graph_of, model
 from plugins.executorch.tests.test_names import LISTED
-from plugins.executorch.tests.test_passes import INT8, X, called, dequantized, edge, graph_of, model, requantized
+from plugins.executorch.tests.test_passes import INT8, X, dequantized, requantized
 from plugins.executorch.tests.upstream.results import WHEEL, read_reasons
 from torch import nn
 from torch.export import export

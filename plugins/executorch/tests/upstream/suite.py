@@ -65,7 +65,7 @@ import importlib, importlib.abc, importlib.machinery, importlib.util, pathlib, s
 
 NEEDED = {
     "delegraph_executorch.backends": "executorch", "delegraph_executorch.examples": "executorch",
-    "delegraph_executorch.exir.passes.fold_redundant_qdq_pass": "executorch", "torchvision": "torchvision",
+    "delegraph_executorch.export": "executorch", "torchvision": "torchvision",
 }
 absent = tuple(f"{package}." for package, needs in NEEDED.items() if importlib.util.find_spec(needs) is None)
 
@@ -91,7 +91,17 @@ class Absent(types.ModuleType):
         return refuse
 
 
+class OfTheWheel(StandIns):  # asked right before the finder that says that the wheel is not installed
+    def find_spec(self, name, path, target=None):
+        if name.startswith("delegraph_executorch.") and importlib.util.find_spec("executorch") is None:
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+
 sys.meta_path.insert(0, StandIns())
+sys.meta_path.insert(-1, OfTheWheel())
+if importlib.util.find_spec("executorch") is None:
+    from delegraph_executorch import finding
+    finding._beside = lambda name: Absent(f"delegraph_executorch.{name}")  # names of a row that the wheel's module has
 root = pathlib.Path(__file__).parent
 for folder in sorted(p for p in (root / "delegraph_executorch").rglob("*") if p.is_dir() and p.name != "__pycache__"):
     package = importlib.import_module(".".join(folder.relative_to(root).parts[:-1]))

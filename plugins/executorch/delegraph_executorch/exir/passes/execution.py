@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from copy import copy
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ExportGraphSignature, OutputSpec
+from torch.export.graph_signature import OutputSpec
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
@@ -23,12 +22,8 @@ from delegraph.errors import MissingOutVariant
 from delegraph_executorch.exir import memory
 from delegraph_executorch.exir.dialect_ops import is_inplace_variant, is_out_variant, to_out_variant
 from delegraph_executorch.exir.error import InternalError
-from delegraph_executorch.exir.passes.operators import is_sym_op
+from delegraph_executorch.exir.passes.executorch_prim_ops_registry import is_sym_op
 from delegraph_executorch.exir.tensor import (
-    TensorSpec,
-    contiguous_stride_from_shape,
-    determine_tensor_dynanism,
-    dim_order_from_stride,
     eval_shape_upper_bound,
 )
 
@@ -114,14 +109,6 @@ def _alloc_with_spec(module: GraphModule, node: Node, result: Any, count: int, n
     return alloc
 
 
-def insert_write_back_for_buffers_pass(ep: ExportedProgram) -> tuple[GraphModule, ExportGraphSignature]:
-    """Add the copies, in place; what was changed in place already needs none."""
-    specs = copied_back(ep, lambda source, target: _changed_in_place(source) is target)
-    ep.graph.lint()
-    ep.graph_module.recompile()
-    return ep.graph_module, ExportGraphSignature(list(ep.graph_signature.input_specs), specs)
-
-
 def copied_back(ep: ExportedProgram, is_there: Callable[[Node, Node], bool]) -> list[OutputSpec]:
     """The output specs, after a `copy_` was put in the graph for each new value of a buffer or an input.
 
@@ -141,73 +128,3 @@ def copied_back(ep: ExportedProgram, is_there: Callable[[Node, Node], bool]) -> 
         specs[i] = replace(spec, arg=replace(spec.arg, name=values[i].name))
     output.args = (tuple(values),)
     return specs
-
-
-def _changed_in_place(node: Node) -> Node:
-    """Through calls that write their first argument, to the value that was changed."""
-    while (schema := getattr(node.target, "_schema", None)) is not None and is_inplace_variant(
-        schema.name, schema.overload_name
-    ):
-        first = node.args[0]
-        assert isinstance(first, Node)
-        node = first
-    return node
-
-
-class NormalizeViewCopyBasePass(PassBase):
-    """Makes views of views into views of their base, in place; dead code elimination then takes what is left over."""
-
-    def call(self, graph_module: GraphModule) -> PassResult:
-        """Go through the views in graph order: the base of a base is one already."""
-        modified = False
-        for _, module in graph_modules(graph_module):
-            for node in module.graph.nodes:
-                if _is_view_copy(node) and _is_view_copy(base := node.args[0]):
-                    node.args = (base.args[0], *node.args[1:])
-                    modified = True
-            module.recompile()
-        return PassResult(graph_module, modified)
-
-
-def _is_view_copy(node: Any) -> bool:
-    return isinstance(node, Node) and node.target == torch.ops.aten.view_copy.default
-
-
-class ReplaceViewCopyWithViewPass(PassBase):
-    """Replaces views of what is no view itself (`NormalizeViewCopyBasePass`), but for those that the graph returns."""
-
-    def call(self, graph_module: GraphModule) -> PassResult:
-        """Replace them in place, those of bodies too."""
-        replaced = False
-        for _, module in graph_modules(graph_module):
-            for node in module.graph.nodes:
-                if _is_replaceable(node):
-                    node.meta["spec"] = _view_spec(node.args[0].meta["spec"], node.meta["val"].shape)
-                    node.target = memory.view
-                    replaced = True
-            module.recompile()
-        return PassResult(graph_module, replaced)
-
-    def requires(self, graph_module: GraphModule) -> None:
-        """Raise for a view of a view."""
-        for _, module in graph_modules(graph_module):
-            for node in module.graph.nodes:
-                assert not (_is_replaceable(node) and _is_view_copy(node.args[0])), (
-                    f"{node.name} is a view of a view: run NormalizeViewCopyBasePass before"
-                )
-
-
-def _is_replaceable(node: Node) -> bool:
-    return _is_view_copy(node) and all(user.op != "output" for user in node.users)
-
-
-def _view_spec(base: TensorSpec, shape: torch.Size) -> TensorSpec:
-    """The spec of `base` with another shape."""
-    spec = copy(base)
-    spec.shape = list(shape)
-    spec.stride = contiguous_stride_from_shape(shape)
-    spec.dim_order = dim_order_from_stride(spec.stride)
-    spec.shape_dynamism = determine_tensor_dynanism(shape)
-    if spec.shape_dynamism != base.shape_dynamism or spec.nbytes() != base.nbytes():
-        raise RuntimeError(f"a view of shape {tuple(shape)} does not fit its base of shape {tuple(base.shape)}")
-    return spec

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from importlib import import_module
+from typing import Any, Final
 
 from torch.export import ExportGraphSignature
 from torch.fx import GraphModule, Node
@@ -22,19 +24,13 @@ from delegraph.aot import MethodMemory, MethodPlan
 from delegraph.interfaces import Lifetime, MemoryPlanner, Plan
 from delegraph.program import schema
 from delegraph_executorch.exir._execution import Execution, execution_of
-from delegraph_executorch.exir.memory_planning import (
-    MemoryPlanningAlgorithmSuite,
-    Verifier,
-    _is_mutable_buffer,
-    _is_out_var_node,
-    apply_algo,
-    get_node_tensor_specs,
-    greedy,
-    naive,
-)
+from delegraph_executorch.exir._planning_specs import _is_mutable_buffer, _is_out_var_node, get_node_tensor_specs
 from delegraph_executorch.exir.tensor import ALIGNMENT, TensorSpec
 
-__all__ = ["MemoryPlanningPass", "planning_by"]
+__all__ = ["MemoryPlanningPass", "algorithms_of", "planner_of", "planning_by"]
+
+ALGORITHMS: Final = "executorch.exir.memory_planning"
+"""The module of `greedy`, `naive` and suites of algorithms over specs: the wheel's, on this package's specs too."""
 
 
 def _place_inside(node: Node) -> None:
@@ -70,7 +66,7 @@ class MemoryPlanningPass(aot.MemoryPlanningPass, PassBase):
         if share_mutable_buffers and not alloc_mutable_buffers:
             raise ValueError("share_mutable_buffers plans the buffers' memory: it needs alloc_mutable_buffers=True")
         super().__init__(
-            memory_planning_algo or MemoryPlanningAlgorithmSuite(),  # type: ignore[arg-type]
+            memory_planning_algo,
             allow_lifetime_and_storage_overlap,
             alloc_graph_input,
             alloc_graph_output,
@@ -105,8 +101,10 @@ class MemoryPlanningPass(aot.MemoryPlanningPass, PassBase):
         """Plan a graph: every spec in it gets its place, `meta["non_const_buffer_sizes"]` the memories' sizes."""
         self._set_alloc_node_spec(graph_module)
         alloc_buffers = self.alloc_mutable_buffers and not self.share_mutable_buffers
-        apply_algo(
-            self.memory_planning_algo,  # type: ignore[arg-type]
+        algorithms = import_module(f"delegraph_{ALGORITHMS}")
+        algorithm = self.memory_planning_algo or algorithms.MemoryPlanningAlgorithmSuite()
+        algorithms.apply_algo(
+            partial(_bytes_by_memory, algorithms, algorithm),
             graph_module,
             self.alignment,
             graph_signature,
@@ -117,7 +115,7 @@ class MemoryPlanningPass(aot.MemoryPlanningPass, PassBase):
         )
         if self.share_mutable_buffers and graph_signature is not None:
             self._remember_buffers(graph_module, graph_signature)
-        verifier = Verifier(
+        verifier = algorithms.Verifier(
             graph_module, self.alloc_graph_input, self.alloc_graph_output, alloc_buffers, graph_signature
         )
         verifier.verify_graph_input_output()
@@ -158,19 +156,35 @@ class MemoryPlanningPass(aot.MemoryPlanningPass, PassBase):
     @property
     def planner(self) -> str:
         """The installed planner that does over lifetimes what the algorithm does over specs."""
-        return "naive" if self._algorithms == [naive] else "greedy"
-
-    @property
-    def _algorithms(self) -> list[Any]:
-        """What a suite runs, or the one algorithm that stands in a suite's place."""
-        return getattr(self.memory_planning_algo, "algo_list", [self.memory_planning_algo])
+        planners = [planner_of(algorithm) for algorithm in algorithms_of(self.memory_planning_algo)]
+        return "naive" if planners == ["naive"] else "greedy"
 
     @property
     def _knows_specs_only(self) -> bool:
         """Whether a method has to be shown as a graph with specs: by its options alone a pass is ours."""
         extensions = ("run", "call", "_set_alloc_node_spec")
         own = any(getattr(type(self), name) is not getattr(MemoryPlanningPass, name) for name in extensions)
-        return own or any(algorithm not in (greedy, naive) for algorithm in self._algorithms)
+        return own or not all(map(planner_of, algorithms_of(self.memory_planning_algo)))
+
+
+def _bytes_by_memory(algorithms: Any, algorithm: Any, *arguments: Any) -> list[int]:
+    """What a suite gives: an algorithm alone gives places, which a suite writes into the specs."""
+    result = algorithm(*arguments)
+    if isinstance(result, algorithms.MemoryAlgoResult):
+        result = algorithms.MemoryPlanningAlgorithmSuite([lambda *_: result])(*arguments)
+    sizes: list[int] = result
+    return sizes
+
+
+def algorithms_of(memory_planning_algo: Any) -> list[Any]:
+    """What a suite runs, or the one algorithm that stands in a suite's place; none for the default."""
+    return getattr(memory_planning_algo, "algo_list", [memory_planning_algo] if memory_planning_algo else [])
+
+
+def planner_of(algorithm: Any) -> str | None:
+    """The installed planner that does what an algorithm of ExecuTorch does; None for any other function."""
+    name: str = getattr(algorithm, "__name__", "")
+    return name if name in ("greedy", "naive") and algorithm.__module__.endswith(ALGORITHMS) else None
 
 
 class _PlanningByPass(MemoryPlanningPass):

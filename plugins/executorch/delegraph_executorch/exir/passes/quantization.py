@@ -234,6 +234,9 @@ def _fuse_embedding(graph: Graph, embedding: Node, values: dict[str, torch.Tenso
         if bits < 8:
             packed = graph.call_function(_pack_operator(), (weight, bits))
             _describe(packed, embedding)
+        if zeros is not None and zeros.meta["val"].dtype != scales.meta["val"].dtype:  # kernels ask for it
+            zeros = graph.call_function(_aten._to_copy.default, (zeros,), {"dtype": scales.meta["val"].dtype})
+            _describe(zeros, embedding)
         arguments = (packed, scales, zeros, smallest, largest, indices)
         if scales.meta["val"].dtype == dtype == torch.float32:
             fused = graph.call_function(packet.default, arguments)

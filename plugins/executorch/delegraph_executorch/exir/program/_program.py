@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from copy import deepcopy
 from functools import cached_property, partial
+from importlib import import_module
 from typing import Any, BinaryIO, Self, TextIO
 
 from torch.export import ExportedProgram
@@ -21,7 +22,7 @@ from delegraph_executorch.bridge.passes import adapted_passes
 from delegraph_executorch.bridge.settings import own_backend_config, own_edge_config
 from delegraph_executorch.exir._execution import execution_of, source_of
 from delegraph_executorch.exir._serialize.data import Cord, NamedDataStore
-from delegraph_executorch.exir.capturing import ExecutorchBackendConfig
+from delegraph_executorch.exir.backend_config import ExecutorchBackendConfig
 from delegraph_executorch.exir.emission import EmitterOutput, output_of
 from delegraph_executorch.exir.error import executorchs_errors
 from delegraph_executorch.exir.lowered_backend_module import get_lowered_backend_modules
@@ -137,10 +138,10 @@ class EdgeProgramManager(aot.EdgeProgramManager):
 
             changes.append(quant_fusion_and_const_prop_pass)
         if config.run_reinplace_pass or config.reinplace_extra_ops:
-            from delegraph_executorch.exir.passes.reinplace import DEFAULT_INPLACEABLE_OPS, reinplace_pass
+            reinplace = import_module("delegraph_executorch.exir.passes.reinplace")  # the wheel's own
 
-            operators = DEFAULT_INPLACEABLE_OPS | (config.reinplace_extra_ops or frozenset())
-            changes.append(partial(reinplace_pass, ops_to_inplace=operators))
+            operators = reinplace.DEFAULT_INPLACEABLE_OPS | (config.reinplace_extra_ops or frozenset())
+            changes.append(partial(reinplace.reinplace_pass, ops_to_inplace=operators))
         if not changes:
             return self
         manager = deepcopy(self)

@@ -16,7 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from delegraph.aot import CORE_ATEN, EDGE, Dialect, EdgeCompileConfig, EdgeOpOverload, verify
 from delegraph.errors import NotSupported, VerificationError
-from delegraph_executorch.exir.passes.layouts import DimOrderOpsMap
+from delegraph_executorch.exir.passes.dim_order_ops_registry import DimOrderOpsMap
 
 
 class EXIRATenDialectVerifierBase:

@@ -17,7 +17,6 @@ from delegraph_executorch.exir.memory_planning import (
     MemoryPlanningAlgorithmSuite,
     SpecAllocResult,
     Verifier,
-    _extend_storage_base_lifetimes,
     get_node_tensor_specs,
     greedy,
     naive,
@@ -25,6 +24,8 @@ from delegraph_executorch.exir.memory_planning import (
 from delegraph_executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 from delegraph_executorch.exir.schema import ExecutionPlan, Tensor
 from delegraph_executorch.exir.tensor import TensorSpec
+
+pytestmark = pytest.mark.executorch
 
 aten = torch.ops.aten
 
@@ -167,50 +168,10 @@ def test_sharing_needs_planned_buffers() -> None:
         MemoryPlanningPass(alloc_mutable_buffers=False, share_mutable_buffers=True)
 
 
-# ---- tensors in the memory of others ---------------------------------------------------------------
-
-
 def spec_of(size: int, start: int, end: int) -> TensorSpec:
     spec = TensorSpec.from_tensor(torch.empty(size, dtype=torch.uint8))
     spec.lifetime, spec.alignment = [start, end], 1
     return spec
-
-
-def inside(base: TensorSpec, offset: int, spec: TensorSpec) -> TensorSpec:
-    spec.storage_base, spec.storage_base_offset = base, offset
-    return spec
-
-
-@pytest.mark.parametrize("algorithm", [greedy, naive])
-def test_a_tensor_lies_in_the_memory_of_another(algorithm: Any) -> None:
-    whole = spec_of(32, 0, 1)
-    part = inside(whole, 16, spec_of(8, 0, 1))
-    piece = inside(part, 4, spec_of(2, 0, 1))
-    places = algorithm(1, [piece, part, whole], GraphModule({}, torch.fx.Graph())).spec_dict
-    assert [places[spec].mem_offset - places[whole].mem_offset for spec in (part, piece)] == [16, 20]
-    assert len({places[spec].mem_obj_id for spec in (whole, part, piece)}) == 1
-
-
-@pytest.mark.parametrize("offset", [-1, 25, 4])
-def test_a_tensor_has_room_in_the_memory_of_another(offset: int) -> None:
-    whole = spec_of(32, 0, 1)
-    with pytest.raises(
-        LoweringError, match=rf"{offset} bytes into a tensor of 32: .* a multiple of 8 that leaves room"
-    ):
-        greedy(8, [whole, inside(whole, offset, spec_of(8, 0, 1))], GraphModule({}, torch.fx.Graph()))
-
-
-def test_memory_in_a_circle_is_refused() -> None:
-    one, other = spec_of(8, 0, 1), spec_of(8, 0, 1)
-    one.storage_base, other.storage_base = other, one
-    with pytest.raises(LoweringError, match="storage_base is circular"):
-        greedy(1, [one, other], GraphModule({}, torch.fx.Graph()))
-
-
-def test_memory_lives_as_long_as_what_lies_in_it() -> None:
-    whole = spec_of(32, 0, 1)
-    _extend_storage_base_lifetimes([whole, inside(whole, 16, spec_of(8, 4, 5))])
-    assert whole.lifetime == [0, 5]
 
 
 def test_inplace_base_is_the_name_of_1_4() -> None:
