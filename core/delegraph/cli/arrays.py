@@ -17,7 +17,7 @@ NO_NAME: Final = "(no name)"
 
 # RuntimeError: a member with a password; NotImplementedError is one: a compression that zipfile has not.
 _UNREADABLE: Final = (ValueError, EOFError, RuntimeError, BadZipFile, zlib.error)
-"""What NumPy and the modules that it reads with raise for files that are damaged or of another kind."""
+"""Raised by NumPy, and by the modules that it reads with, for files that are damaged or of another kind."""
 
 
 def arrays_in(path: str, option: str) -> dict[str, NDArray[Any]]:
