@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
@@ -17,7 +16,7 @@ from delegraph.errors import cause_of
 from delegraph.interfaces.backend_cache import NO_CACHE, BackendCache
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.interfaces.stamp import BlobStamp
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.schema import Buffer, CompileSpec
 
 if TYPE_CHECKING:

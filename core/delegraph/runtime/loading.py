@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from delegraph.interfaces.backend import BackendInitContext
 from delegraph.interfaces.backend_cache import BackendCache, cache_of
 from delegraph.interfaces.kernel import Kernel
 from delegraph.interfaces.options import Options
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph.logs import Logger
 from delegraph.program.devices import input_devices
 from delegraph.program.kernel_calls import Need

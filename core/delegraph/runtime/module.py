@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, overload
@@ -17,6 +16,7 @@ from delegraph.deprecation import former_parameter
 from delegraph.errors import InvalidArgument, InvalidState
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
+from delegraph.lazy_dataclass import replace
 from delegraph.program import schema
 from delegraph.program.limits import Limits
 from delegraph.runtime.calls.pytree import types_by_name

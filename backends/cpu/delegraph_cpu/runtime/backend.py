@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +22,7 @@ from delegraph.interfaces import (
     OptionValue,
     SharedEngines,
 )
+from delegraph.lazy_dataclass import replace
 from delegraph_cpu.blob import (
     BLOB_VERSION,
     READABLE_VERSIONS,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache as once
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import BackendCache, Buffer
+from delegraph.lazy_dataclass import replace
 from delegraph_cpu.blob import ITEM_SIZES, Blob, damaged
 from delegraph_cpu.graphs.ordering import with_late_constants
 from delegraph_cpu.runtime.adaptive import AdaptiveSession, ThreadedSession, cores_of_others, spare_cores

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakValueDictionary
@@ -26,7 +25,7 @@ from delegraph.interfaces import (
     UnusableValue,
     missing_place,
 )
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph_providers.blob import BLOB_VERSION
 from delegraph_providers.graph_blob import GraphBlob, unpack_graph
 from delegraph_providers.options import GraphOptions, graph_options

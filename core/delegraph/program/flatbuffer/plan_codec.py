@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final, TypeAlias
 
+from delegraph.lazy_dataclass import replace
 from delegraph.program import schema
 from delegraph.program._generated import program_tables
 from delegraph.program.flatbuffer.builder import Table

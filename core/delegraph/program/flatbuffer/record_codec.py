@@ -11,13 +11,13 @@ checks enums, and names the byte of a code that means nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum, IntEnum
 from operator import attrgetter, itemgetter
 from types import ModuleType
 from typing import Any, TypeAlias
 
 from delegraph.errors import InvalidArgument
+from delegraph.lazy_dataclass import MISSING, Field, fields, is_dataclass
 from delegraph.program.flatbuffer.builder import Table, Tables, Vector, numbers
 from delegraph.program.flatbuffer.reader import FlatBufferReader
 from delegraph.program.flatbuffer.table_layout import FieldKind, TableLayout, layouts_of

@@ -9,11 +9,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import field
 from typing import Any, Final, NoReturn, TypeVar
 
 from delegraph.errors import InvalidArgument
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.devices import CPU, Device
 from delegraph.program.schema import (
     AllocationDetails,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 
 from delegraph.interfaces.kernel import BoundCall
+from delegraph.lazy_dataclass import replace
 from delegraph.program.inlining import Origin
 from delegraph.program.limits import Limits
 from delegraph.program.walk import Place

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.memory.live_ranges import place_of
 from delegraph.program.schema import DelegateCall, ExecutionPlan, JumpFalseCall
 from delegraph.program.steps import Step, StepKind, straight_runs

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -20,7 +19,7 @@ import numpy as np
 from delegraph.errors import MemoryAllocationFailed
 from delegraph.interfaces.device import DeviceTensor
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.inlining import Origin
 from delegraph.program.schema import (
     Bool,

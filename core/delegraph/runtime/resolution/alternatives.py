@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
@@ -22,7 +21,7 @@ from delegraph.errors import (
     restated,
 )
 from delegraph.interfaces.stamp import read_stamp
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.alternatives import is_variant, reasons_before
 from delegraph.program.inlining import Origin, inlined
 from delegraph.program.schema import BackendDelegate, ExecutionPlan

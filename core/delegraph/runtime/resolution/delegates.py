@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -45,7 +44,7 @@ from delegraph.interfaces.backend import (
 )
 from delegraph.interfaces.options import Options
 from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph.logs import Logger
 from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
 from delegraph.runtime.execution.tracing import LOAD_DELEGATE

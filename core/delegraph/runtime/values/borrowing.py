@@ -12,11 +12,10 @@ where every use of those bytes is known to mean either that content or a later w
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
 from typing import Final, Literal, TypeAlias, get_args
 
 from delegraph.errors import InvalidArgument
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.checks.verify_values import is_stored
 from delegraph.program.devices import memory_devices
 from delegraph.program.dtypes import nbytes
