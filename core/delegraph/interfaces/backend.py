@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, Typ
 from delegraph.errors import cause_of
 from delegraph.interfaces.backend_cache import NO_CACHE, BackendCache
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
-from delegraph.interfaces.stamp import BlobStamp
 from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.schema import Buffer, CompileSpec
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from delegraph.interfaces.description import DelegateDescription
     from delegraph.interfaces.device import DeviceAllocator, DeviceTensor
+    from delegraph.interfaces.stamp import BlobStamp
     from delegraph.interfaces.submission import Event
     from delegraph.program.devices import Device
 

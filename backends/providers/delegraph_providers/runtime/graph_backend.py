@@ -123,9 +123,9 @@ class GraphBackend(BackendInterface):
     def fork(self, context: BackendInitContext, handle: _Handle) -> _Handle | None:
         """The same session on other states; None for one that is traced."""
         from delegraph_cpu.runtime.calls import run_options
-        from delegraph_cpu.runtime.open_session import TRACED
+        from delegraph_cpu.runtime.open_session import TracedSession
 
-        if isinstance(handle.ort.session, TRACED):
+        if isinstance(handle.ort.session, TracedSession):
             return None
         states = self._states(context, handle.ort.opened, handle.states_on_device)
         return replace(handle, ort=replace(handle.ort, options=run_options(), states=states))

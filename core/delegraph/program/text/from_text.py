@@ -273,5 +273,5 @@ _VALUES: Final[dict[str, Callable[[str], Value]]] = {
 
 
 def _unquoted(text: str) -> str:
-    """A text that is quoted where it is not printable (`delegraph.tables.printable`)."""
+    """A text that is quoted where it is not printable (`delegraph.errors.printable`)."""
     return str(ast.literal_eval(text)) if text[:1] in ("'", '"') and text[-1:] == text[:1] else text
