@@ -136,6 +136,23 @@ def test_a_folder_of_tables_is_one_table(pte: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(outputs(pq.read_table(tmp_path / "out.parquet")), X * 2)
 
 
+def test_what_else_is_in_a_folder_of_tables(pte: Path, source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    (folder / "_temporary").mkdir(parents=True)
+    source.rename(folder / "0.parquet")
+    for name in (".0.parquet.crc", "_SUCCESS", "_temporary/part.parquet"):
+        (folder / name).write_text("no table")
+    assert delegraph.map_table(pte, folder, tmp_path / "out.parquet").rows == ROWS
+    (folder / "README.txt").write_text("of what the tables are")
+    with pytest.raises(
+        InvalidArgument, match=r"in has files of several kinds, README.txt and 0.parquet: name a folder"
+    ):
+        delegraph.map_table(pte, folder, tmp_path / "out.parquet")
+    (folder / "README.txt").rename(folder / "more.csv")
+    with pytest.raises(InvalidArgument, match=r"several kinds, .*; what is to be passed over gets a name"):
+        delegraph.map_table(pte, folder, tmp_path / "out.parquet")
+
+
 def test_a_folder_of_files_is_a_row_for_each(pte: Path, tmp_path: Path) -> None:
     (tmp_path / "texts" / "deep").mkdir(parents=True)
     for n in range(10):
@@ -215,6 +232,28 @@ def test_no_rows(pte: Path, tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "out.parquet")
     assert (table.num_rows, table.column_names) == (0, ["x", "output"])
     assert table.schema.field("output").type.value_type == pa.float32()
+
+
+def test_no_rows_have_the_columns_that_finish_gives(pte: Path, source: Path, tmp_path: Path) -> None:
+    empty, target = tmp_path / "empty.parquet", tmp_path / "out.parquet"
+    pq.write_table(pq.read_table(source).slice(0, 0), empty)
+    for place in (source, empty):
+        delegraph.map_table(pte, place, target, finish=_total_and_name)
+        assert pq.read_schema(target).names == ["id", "x", "total", "name"]
+        assert pq.read_schema(target).field("total").type == pa.float32()
+    assert pq.read_table(target).num_rows == 0
+    message = "finish is called with none, for their columns, and finish raised .*; have it take arrays of no rows"
+    with pytest.raises(InvalidArgument, match=message):
+        delegraph.map_table(pte, empty, target, finish=_greatest)
+
+
+def _total_and_name(results: Any) -> Any:
+    totals = results["output"].sum(axis=1)
+    return {"total": totals, "name": [f"of {total}" for total in totals]}
+
+
+def _greatest(results: Any) -> Any:
+    return {"share": results["output"][:, 0] / results["output"].max()}
 
 
 @pytest.mark.parametrize(
@@ -563,7 +602,9 @@ def test_what_cannot_be_read_or_written(pte: Path, source: Path, tmp_path: Path)
             delegraph.map_table(pte, tmp_path / place, tmp_path / target)
     with pytest.raises(InvalidArgument, match="has no column 'b'; columns are id, x; if it has another name: --input"):
         delegraph.map_table(pte, source, tmp_path / "o.parquet", inputs={"x": "b"})
-    for inside, target in ((source, source), (tmp_path, tmp_path / "o.parquet")):
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "0.parquet").write_bytes(source.read_bytes())
+    for inside, target in ((source, source), (tmp_path / "tables", tmp_path / "tables" / "o.parquet")):
         with pytest.raises(InvalidArgument, match=r"lies in the input .*, which it would change; name another"):
             delegraph.map_table(pte, inside, target)
     with pytest.raises(InvalidArgument, match="part_rows=0, workers=1; both are at least 1"):

@@ -121,6 +121,11 @@ def _shown(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def printable(text: str) -> str:
+    """`text`, quoted where it would reach the terminal as a control sequence: names in a file are a stranger's."""
+    return text if text.isprintable() else repr(text)
+
+
 # ---- ahead of time ---------------------------------------------------------------------------------
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["DeprecatedName", "lazy_names"]
 
 
-class DeprecatedName(NamedTuple):  # no dataclass: few programs need that module this early
+@dataclass(frozen=True, slots=True)
+class DeprecatedName:
     """The replacement of a public name, and the plug-in API in which the old name goes: `"2.0"`.
 
     Without a `module` the name gives its replacement; with one, what that module has under it still.

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from html import escape
 
-from delegraph.tables import Table, printable
+from delegraph.errors import printable
+from delegraph.tables import Table
 
 __all__ = ["folded", "paragraph", "table"]
 

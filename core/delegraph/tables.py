@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from delegraph.errors import printable
 from delegraph.lazy_dataclass import dataclass
 
-__all__ = ["Table", "column_widths", "count", "milliseconds", "print_table", "print_text", "printable", "wrapped"]
+__all__ = ["Table", "column_widths", "count", "milliseconds", "print_table", "print_text", "wrapped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +132,6 @@ def wrapped(text: str, width: int) -> str:
             else:
                 lines[-1] += piece
     return "\n".join(lines)
-
-
-def printable(text: str) -> str:
-    """`text`, quoted where it would reach the terminal as a control sequence: names in a file are a stranger's."""
-    return text if text.isprintable() else repr(text)
 
 
 def count(number: int) -> str:

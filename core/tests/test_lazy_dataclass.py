@@ -157,6 +157,48 @@ def test_nothing_is_compiled_as_a_class_is_made(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(dataclasses, "exec", lambda *_: compiled.append("exec"), raising=False)
     base, _ = classes(lazy_dataclass.dataclass, {"slots": True})
     assert not compiled
-    assert not inspect.isfunction(base.__dict__["__init__"])
-    base(1)
+    for number in range(100):
+        assert base(number).twice() == 2 * number
+        if number < 10:
+            assert not inspect.isfunction(base.__dict__["__init__"])
     assert inspect.isfunction(base.__dict__["__init__"])
+
+
+@pytest.mark.parametrize("made_before", [0, 100])
+def test_an_object_is_made_alike_before_and_after_that(made_before: int) -> None:
+    (ours, _), (theirs, _) = classes(lazy_dataclass.dataclass, {}), classes(dataclasses.dataclass, {})
+    for number in range(made_before):
+        ours(number)
+    for args, named in [((), {"b": 1}), ((1, 2, [], 4, 5, 6), {}), ((1,), {"a": 2}), ((), {"b": 1, "z": 2})]:
+        assert outcome(lambda: repr(ours(*args, **named))) == outcome(lambda: repr(theirs(*args, **named)))  # noqa: B023
+    assert ours(2, e=[]) == ours(a=2, e=[])
+
+
+def test_fields_and_replace() -> None:
+    base, derived = classes(lazy_dataclass.dataclass, {"frozen": True, "slots": True})
+    assert [part.name for part in lazy_dataclass.fields(derived)] == ["a", "b", "c", "d", "e", "f"]
+    assert lazy_dataclass.replace(base(1, "x"), a=3) == base(3, "x")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
+        lazy_dataclass.replace(base(1), z=3)
+
+    @dataclasses.dataclass(frozen=True)
+    class Library(base):  # type: ignore[misc]
+        g: int = field(default=8)
+
+    assert [part.default for part in lazy_dataclass.fields(Library)][-1] == 8
+    assert lazy_dataclass.fields(Library)[0].default is lazy_dataclass.MISSING
+    assert lazy_dataclass.is_dataclass(base)
+    assert lazy_dataclass.is_dataclass(Library(1))
+    assert not lazy_dataclass.is_dataclass(int)
+
+
+def test_an_order() -> None:
+    @lazy_dataclass.dataclass(frozen=True, slots=True, order=True)
+    class Version:
+        major: int
+        minor: int = 0
+
+    assert sorted([Version(2), Version(1, 5), Version(1)]) == [Version(1), Version(1, 5), Version(2)]
+    assert Version(1) <= Version(1)
+    with pytest.raises(TypeError, match="'<' not supported"):
+        Version(1) < (1, 0)  # type: ignore[operator]  # noqa: B015

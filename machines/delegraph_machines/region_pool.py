@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence, Set
-from dataclasses import field
 
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 
 __all__ = ["RegionPool", "sharing"]
 

@@ -17,12 +17,11 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from delegraph.interfaces import BlobFormat, BlobTensor, Buffer, PlacesInfo, Size, read_record, shared_data
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, fields, replace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,12 +6,14 @@ step of its group is 17 or 18.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Codes"]
 

@@ -8,7 +8,7 @@ for milliseconds; for a session's own threads that can be set (of the global poo
 from __future__ import annotations
 
 import os
-import threading
+from _thread import allocate_lock as Lock
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final
@@ -63,7 +63,7 @@ documentation of `dynamic_block_base` advises it where latencies vary."""
 INLINE_BYTES: Final = 256
 """Weights up to this size stay in the graph when it is written."""
 
-_lock = threading.Lock()
+_lock = Lock()
 _pool_size: int | None = None
 """The number of threads of the shared pool; 0 for onnxruntime's choice; None before there is a pool."""
 _is_left = False
@@ -72,7 +72,7 @@ _is_left = False
 
 def _leave_pool() -> None:
     global _is_left, _lock
-    _is_left, _lock = _pool_size is not None, threading.Lock()
+    _is_left, _lock = _pool_size is not None, Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from delegraph.errors import InvalidArgument
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph_dsp.isa import OPCODES, RESOURCES
 from delegraph_machines.descriptions import Size, from_toml, preset_or_path
 from delegraph_machines.memories import Memory

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from functools import lru_cache
 from math import ceil, prod
 
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph_machines.energy import Energy, Operation, energy_table
 from delegraph_machines.memories import access_cycles, transfer_cycles
 from delegraph_npu.accesses import constants_of, inputs_of

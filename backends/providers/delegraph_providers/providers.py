@@ -7,10 +7,9 @@ which then takes the place of the usual one. Targets and options stand in tables
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 
 __all__ = [
     "MIGRAPHX",

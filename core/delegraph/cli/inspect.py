@@ -196,7 +196,8 @@ def _head(source: DataLoader) -> bytes:
 
 
 def _print(path: str, summary: ProgramSummary, kernels: KernelRegistry) -> None:
-    from delegraph.tables import print_table, printable
+    from delegraph.errors import printable
+    from delegraph.tables import print_table
 
     print(f"{path}: {', '.join(printable(method.name) for method in summary.methods)}\n")
     for table in _tables(summary):
@@ -306,7 +307,8 @@ def _places(use: KernelUse) -> str:
 
 
 def _values(role: str, values: Iterable[ValueSummary]) -> Iterator[tuple[str, ...]]:
-    from delegraph.tables import count, printable
+    from delegraph.errors import printable
+    from delegraph.tables import count
 
     for index, value in enumerate(values):
         called = f"{role} {index} {printable(value.name)}".rstrip()

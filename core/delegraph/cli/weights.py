@@ -77,7 +77,8 @@ def _shape(shape: list[int] | None) -> str:
 
 
 def _print(path: str, weights: FlatTensor) -> None:
-    from delegraph.tables import Table, count, print_table, printable
+    from delegraph.errors import printable
+    from delegraph.tables import Table, count, print_table
 
     entries = {key: _entry(entry) for key, entry in weights.named_data.items()}
     rows = [

@@ -9,15 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from delegraph.errors import cause_of
 from delegraph.interfaces.backend_cache import NO_CACHE, BackendCache
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
-from delegraph.interfaces.stamp import BlobStamp
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.schema import Buffer, CompileSpec
 
 if TYPE_CHECKING:
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
 
     from delegraph.interfaces.description import DelegateDescription
     from delegraph.interfaces.device import DeviceAllocator, DeviceTensor
+    from delegraph.interfaces.stamp import BlobStamp
     from delegraph.interfaces.submission import Event
     from delegraph.program.devices import Device
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from delegraph.interfaces.cache_variables import FOLDER_VARIABLE
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field, replace
 from delegraph.program.schema import Buffer
 
 if TYPE_CHECKING:

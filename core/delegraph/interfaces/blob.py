@@ -18,7 +18,6 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from io import BytesIO
 from typing import Any, Final
 
@@ -147,6 +146,8 @@ class BlobFormat:
 
     def _prefix(self, header: object, table: Sequence[_Section]) -> bytes:
         head = {"backend": self.backend_id, "version": self.version, "sections": table, "header": header}
+        from dataclasses import asdict
+
         text = json.dumps(head, default=asdict, separators=(",", ":")).encode()
         return _PREFIX.pack(_MAGIC, len(text), zlib.crc32(text)) + text
 

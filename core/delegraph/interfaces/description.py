@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
 from typing import TypeAlias
 
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.schema import Buffer
 
 __all__ = ["DelegateDescription", "DelegateNode", "DelegateWeight", "DescribedTensor"]

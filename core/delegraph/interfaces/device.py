@@ -20,13 +20,14 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument, MemoryAllocationFailed, RuntimeFault, cause_of
 from delegraph.program.devices import Device
 from delegraph.program.strides import dense_strides
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from delegraph.interfaces.dma_buf import DmaBuf
     from delegraph.interfaces.external_memory import ExternalTensor
 

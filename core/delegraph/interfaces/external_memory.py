@@ -8,14 +8,13 @@ DmaBuf(fd, shape, dtype)            a DMA-buf by its file descriptor: `dma_buf.p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from delegraph.errors import InvalidArgument, InvalidType
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.strides import dense_strides
 
 __all__ = ["ExternalTensor", "read_cuda_array_interface"]

@@ -21,13 +21,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import field
 from os import PathLike
 from types import MappingProxyType
 from typing import Final, TypeVar
 
 from delegraph.errors import InvalidArgument
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.devices import CPU, Device
 
 __all__ = ["POLICIES", "Memory", "MemoryHierarchy", "read_memory_hierarchy"]

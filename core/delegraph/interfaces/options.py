@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
 from delegraph.errors import InvalidArgument
+from delegraph.lazy_dataclass import fields, replace
 
 __all__ = ["DelegateOptions", "OptionValue", "Options"]
 

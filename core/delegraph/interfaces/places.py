@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument
 from delegraph.interfaces.records import Size
 from delegraph.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["PlacesInfo", "UnusableValue", "missing_place"]
 

@@ -11,13 +11,15 @@ import sys
 import time
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import MemoryAllocationFailed
 from delegraph.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 ALIGNMENT: Final = 64
 """Bytes. A cache line, and the widest vector register (AVX-512): the alignment that BLAS and onnxruntime prefer."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
 from enum import EnumMeta
 from functools import cache, partial
 from types import NoneType
 from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from delegraph.lazy_dataclass import MISSING, fields, is_dataclass
 
 __all__ = ["Size", "read_record"]
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, fields
 from typing import Final
 
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, fields
 from delegraph.program.schema import BackendDelegate, CompileSpec, Program
 from delegraph.program.walk import delegates
 
@@ -30,7 +29,7 @@ class BlobStamp:
 
     def to_compile_spec(self) -> CompileSpec:
         """The compile spec that carries this stamp."""
-        said = {name: value for name, value in asdict(self).items() if name != "variant" or value}
+        said = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "variant" or self.variant}
         return CompileSpec(STAMP_KEY, json.dumps(said, sort_keys=True).encode())
 
     def __str__(self) -> str:

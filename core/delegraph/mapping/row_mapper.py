@@ -261,12 +261,26 @@ class _Run:
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """All results, by column: one array where all rows' are alike, else an array of each row's."""
-        if not self._count and self._mapper.finish is None:
-            return {name: rows for method in self._mapper.mapped for name, rows in method.no_results().items()}
+        if not self._count:
+            return self._columns_of_no_rows()
         names = dict.fromkeys(name for _, results in self._results for name in results)
         if not self._results and self._mapper.finish is None:
             names = dict.fromkeys(column for method in self._mapper.mapped for column in method.outputs.values())
         return {name: self._column(name) for name in names}
+
+    def _columns_of_no_rows(self) -> dict[str, NDArray[Any]]:
+        """The columns that rows would have: `finish`, which gives them, is called with none."""
+        outputs = {name: rows for method in self._mapper.mapped for name, rows in method.no_results().items()}
+        if self._mapper.finish is None:
+            return outputs
+        try:
+            finished = self._checked("finish", self._mapper.finish, outputs, "output", 0)
+        except _Failed as failure:
+            told = "there are no rows; finish is called with none, for their columns"
+            raise InvalidArgument(f"{told}, and {failure}; have it take arrays of no rows") from failure.__cause__
+        return {
+            name: values if isinstance(values, np.ndarray) else np.empty(0, object) for name, values in finished.items()
+        }
 
     def _column(self, name: str) -> NDArray[Any]:
         parts = [(rows, results[name]) for rows, results in self._results if name in results]

@@ -1,7 +1,9 @@
 """Files with rows -> tables of some of them, one after the other, read as they are asked for.
 
 a .parquet, .arrow, .feather, .csv, .jsonl file, or a folder of files of one of these kinds   its rows
-any other folder                                                   a row for each file in it, a column `path`
+any other folder, without files of these kinds                     a row for each file in it, a column `path`
+
+Files and folders in a folder whose names begin with `.` or `_` are passed over, as Arrow does.
 """
 
 from __future__ import annotations
@@ -111,18 +113,32 @@ def _format(kind: str | None) -> Any:
 
 
 def open_source(path: str | os.PathLike[str]) -> Source:
-    """The rows at `path`. Raises `AccessFailed` where there is nothing, `InvalidArgument` for another kind."""
+    """The rows at `path`. Raises `AccessFailed` where there is nothing, `InvalidArgument` for another kind, and for a
+    folder whose files are not all of one kind."""
     place = Path(path)
     if place.is_dir():
         files = tuple(sorted(file for file in place.rglob("*") if file.is_file() and not _is_hidden(file, place)))
-        kinds = {FORMATS.get(file.suffix.lower()) for file in files}
-        return Source(place, files, kinds.pop() if len(kinds) == 1 else None)
+        return Source(place, files, _only_kind(place, files))
     if not place.is_file():
         raise AccessFailed(f"there is no file or folder {place}")
     kind = FORMATS.get(place.suffix.lower())
     if kind is None:
         raise InvalidArgument(f"{place}: a file with rows is called {', '.join(FORMATS)}; or name a folder of files")
     return Source(place, (place,), kind)
+
+
+def _only_kind(place: Path, files: tuple[Path, ...]) -> str | None:
+    """The kind of all `files`; None if none has rows. Raises `InvalidArgument` that names one of the fewest."""
+    by_kind: dict[str | None, list[Path]] = {}
+    for file in files:
+        by_kind.setdefault(FORMATS.get(file.suffix.lower()), []).append(file)
+    if len(by_kind) > 1:
+        odd, *_, most = sorted(by_kind, key=lambda kind: (len(by_kind[kind]), kind is not None))
+        raise InvalidArgument(
+            f"{place} has files of several kinds, {by_kind[odd][0].name} and {by_kind[most][0].name}: name a folder of"
+            " tables of one kind, or of files that are none; what is to be passed over gets a name that begins with _"
+        )
+    return next(iter(by_kind), None)
 
 
 def _is_hidden(file: Path, below: Path) -> bool:

@@ -69,6 +69,8 @@ def adapted(group: PluginGroup, plugin: object) -> object:
 
 def _called_without(group: PluginGroup, hook: str, method: Callable[..., object]) -> Callable[..., object] | None:
     """`method` behind a call that drops the parameters which it does without; None if it takes all."""
+    if group.is_own_hook(hook, method):
+        return None
     names = group.parameters(hook)
     taken = parameters_taken(group, hook, method)
     if taken is None or taken == names:

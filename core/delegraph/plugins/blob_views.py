@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from delegraph.errors import Internal, RuntimeFault, restated
+from delegraph.errors import Internal, RuntimeFault, printable, restated
 from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.description import DelegateDescription
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program.schema import Buffer, CompileSpec
-from delegraph.tables import printable
 
 __all__ = ["describe", "engine_files"]
 

@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, field
+from dataclasses import asdict
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from delegraph.deprecation import PluginDeprecationWarning
 from delegraph.errors import FOREIGN, PluginError, PluginUnavailable, cause_of
 from delegraph.interfaces.backend import BackendDevice
 from delegraph.interfaces.stamp import BlobStamp
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.hookspecs import GROUPS, group_named
 from delegraph.program.kernel_calls import Need

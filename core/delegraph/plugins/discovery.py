@@ -18,12 +18,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delegraph.errors import PluginNotFound
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.plugins.hookspecs import GROUPS, group_named
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from delegraph.interfaces.stamp import BlobStamp, read_stamp, stamps_by_backend, stamps_of
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph.plugins.check import CheckResult, Questions, check
 from delegraph.plugins.discovery import (
     Offer,
@@ -50,12 +50,14 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found: about whom, what, and what to do."""
+    """One thing found: about whom, what, and what to do. `of_program`: about what the program needs that was asked
+    about; such an error keeps it from running here, whatever else is wrong."""
 
     severity: Severity
     subject: str
     problem: str
     remedy: str = ""
+    of_program: bool = False
 
 
 def diagnose(
@@ -78,14 +80,14 @@ def diagnose(
     skipped = () if _torch_is_installed() else tuple(o for o in usable if not group_named(o.group).torch_free)
     results = check((offer for offer in usable if offer not in skipped), limit, Questions(stamps, needs))
     findings = [
-        *_of_environment(environ),
-        *_of_metadata(entries),
+        *(replace(finding, of_program=program is not None) for finding in _of_environment(environ)),
+        *_of_metadata(entries, {"delegraph.backends": stamps}),
         *_of_copies(Selection.from_environment(environ)),
         *unknown_groups(environ),
         *other_ids(results),
         *_of_skipped(skipped),
         *(finding for result in results for finding in _of_result(result)),
-        *(_of_program(program, results, stamps, needs, loads) if program else ()),
+        *(replace(finding, of_program=True) for finding in _of_program(program, results, stamps, needs, loads)),
         *halves(entries),
     ]
     return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
@@ -98,13 +100,16 @@ def _of_environment(environ: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
-def _of_metadata(entries: Iterable[Entry]) -> Iterator[Finding]:
+def _of_metadata(entries: Iterable[Entry], asked: Mapping[str, Collection[str]]) -> Iterator[Finding]:
+    """`asked`: the names of plug-ins by group without which the program does not run."""
     for entry in entries:
         if entry.state is OfferState.BROKEN:
             remedy = f"pip install --force-reinstall {entry.offer.distribution}, or remove its metadata"
             yield Finding(Severity.ERROR, str(entry.offer), entry.reason, remedy)
         elif entry.state is OfferState.CONFLICT:
-            yield Finding(Severity.ERROR, str(entry.offer), entry.reason, "choose one, or uninstall the other")
+            is_asked = entry.offer.name in asked.get(entry.offer.group, ())
+            remedy = "choose one, or uninstall the other"
+            yield Finding(Severity.ERROR, str(entry.offer), entry.reason, remedy, of_program=is_asked)
 
 
 def _of_copies(selection: Selection) -> Iterator[Finding]:
@@ -213,13 +218,15 @@ def _of_result(result: CheckResult) -> Iterator[Finding]:
 
 
 def _of_program(
-    program: Program,
+    program: Program | None,
     results: Sequence[CheckResult],
     stamps: Mapping[str, Sequence[BlobStamp]],
     needs: Sequence[Need],
     loads: Loads,
 ) -> Iterator[Finding]:
     """Findings on all that would run here: of a delegate with alternatives, the first for which nothing is lacking."""
+    if program is None:
+        return
     backends = {r.offer.name: r for r in results if r.offer.group == "delegraph.backends"}
     alternatives = alternatives_of(program)
     running: list[BackendDelegate] = []
@@ -289,6 +296,9 @@ def _of_backends(
             problem = f"the program needs the backend {backend}, which is not installed"
             yield Finding(Severity.ERROR, backend, problem, remedy)
             continue
+        if result.error:
+            problem = f"the program needs the backend {backend}, and {result.offer} cannot be loaded"
+            yield Finding(Severity.ERROR, backend, problem, "see what is said of it")
         if result.unavailable:
             problem = f"the program needs the backend {backend}, whose device cannot be used here: {result.unavailable}"
             yield Finding(Severity.ERROR, backend, problem)

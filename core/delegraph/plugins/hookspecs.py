@@ -83,8 +83,12 @@ class PluginGroup:
 
     def optional_parameters(self, hook: str) -> tuple[str, ...]:
         """Those that the interface gives a default: an author's hook may do without them, and is not given them."""
-        signature = inspect.signature(getattr(self.interface, hook))
+        signature = _signature(self.interface, hook)
         return tuple(name for name, each in signature.parameters.items() if each.default is not each.empty)
+
+    def is_own_hook(self, hook: str, method: object) -> bool:
+        """Whether a plug-in's `method` is the hook as the interface has it, inherited."""
+        return getattr(method, "__func__", None) is vars(self.interface).get(hook, self)
 
     def text(self, hook: str) -> str:
         """A hook as messages show it: `execute(context, handle, args)`; of a function, its parameters alone."""
@@ -93,8 +97,13 @@ class PluginGroup:
 
 def parameters(interface: type, hook: str) -> tuple[str, ...]:
     """The names of the parameters of `interface`'s `hook`, in order, without `self`."""
-    names = tuple(inspect.signature(getattr(interface, hook)).parameters)
+    names = tuple(_signature(interface, hook).parameters)
     return names[1:] if inspect.isfunction(inspect.getattr_static(interface, hook)) else names
+
+
+@cache
+def _signature(interface: type, hook: str) -> inspect.Signature:
+    return inspect.signature(getattr(interface, hook))
 
 
 def _public(interface: type) -> list[tuple[str, object]]:

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Final, TypeAlias, TypeVar
 
 from delegraph.errors import PluginError
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 
 __all__ = ["PluginName", "PluginSpec", "parse_plugin", "parse_plugins", "plugin_spec"]
 

@@ -8,11 +8,10 @@ installed ones.
 from __future__ import annotations
 
 import os
-import threading
 import warnings
+from _thread import RLock, allocate_lock
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +65,8 @@ class PluginRegistry:
         self._failed: dict[Offer, PluginLoadError] = {}
         self._loading: set[Offer] = set()
         self._tools: Tools | None = None
-        self._lock = threading.Lock()
-        self._locks: dict[Offer, threading.RLock] = {}
+        self._lock = allocate_lock()
+        self._locks: dict[Offer, RLock] = {}
 
     @classmethod
     def discover(
@@ -101,6 +100,8 @@ class PluginRegistry:
         added = {full_id(name): distribution for name, distribution in prefer.items()}
         if problems := Selection(prefer=added).unknown(self._offers):
             raise PluginNotFound("; ".join(problems) + "; see `delegraph plugins list`")
+        from copy import copy
+
         registry = copy(self)
         registry._prefer = {**self._prefer, **added}
         registry._tools = None
@@ -203,7 +204,7 @@ class PluginRegistry:
         a thread that waits for that import.
         """
         with self._lock:
-            lock = self._locks.setdefault(offer, threading.RLock())
+            lock = self._locks.setdefault(offer, RLock())
         with lock:
             if offer in self._loaded:
                 return
@@ -307,7 +308,7 @@ def _conflict(rivals: Sequence[Offer]) -> PluginConflict:
 
 
 _default: PluginRegistry | None = None
-_default_lock = threading.Lock()
+_default_lock = allocate_lock()
 
 
 def default_registry() -> PluginRegistry:

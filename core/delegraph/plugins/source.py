@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from pathlib import Path
 
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.plugins.discovery import Offer
 from delegraph.plugins.hookspecs import Form, group_named
 from delegraph.plugins.inventory import module_spec

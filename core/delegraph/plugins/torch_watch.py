@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from importlib.machinery import ModuleSpec
-from threading import get_ident
 from types import TracebackType
 
 __all__ = ["TorchWatch"]

@@ -61,6 +61,8 @@ def misspelt(group: PluginGroup, plugin: object) -> Iterator[str]:
 
 def signature_violation(group: PluginGroup, hook: str, implementation: Callable[..., object]) -> Iterator[str]:
     """A message if `implementation` cannot take the hook's parameters by position, or takes them in another order."""
+    if group.is_own_hook(hook, implementation):
+        return
     if parameters_taken(group, hook, implementation) is None:
         plain = _plain(inspect.signature(implementation))
         yield f"its signature is {hook.removeprefix('__call__')}({plain}); it has to be {group.text(hook)}"

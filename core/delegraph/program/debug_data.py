@@ -20,11 +20,10 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
 from typing import Any, Final, TypeAlias, TypeVar
 
 from delegraph.errors import InvalidProgram
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field, fields
 from delegraph.program.buffers import byte_view
 from delegraph.program.schema import Buffer, Program
 

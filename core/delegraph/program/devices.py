@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.schema import CompileSpec, DeviceType, ExecutionPlan, NonConstBufferDevice, Tensor
 
 __all__ = [

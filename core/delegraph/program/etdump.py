@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import field
 from enum import Enum
 from typing import Final
 
 from delegraph.errors import InvalidArgument
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program._generated import etdump_tables as tables
 from delegraph.program.flatbuffer.builder import build
 from delegraph.program.flatbuffer.reader import FlatBufferReader

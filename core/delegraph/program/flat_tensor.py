@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from os import PathLike
 from types import MappingProxyType
 from typing import Final
 
 from delegraph.errors import InvalidExternalData
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph.program._generated import flat_tensor_tables as tables
 from delegraph.program.buffers import byte_view
 from delegraph.program.checks import field_checks

@@ -14,14 +14,13 @@ keep state, and stay its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from operator import add
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph.program.schema import (
     BackendDelegate,
     Chain,

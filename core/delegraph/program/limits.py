@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
 from typing import Final
 
 from delegraph.errors import InvalidArgument, LimitExceeded
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, fields
 from delegraph.program.checks.verify_values import is_stored
 from delegraph.program.dtypes import nbytes
 from delegraph.program.schema import ExecutionPlan, Tensor, TensorShapeDynamism, Value

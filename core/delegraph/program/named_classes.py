@@ -5,8 +5,9 @@ A file names such a class and never chooses it: whoever loads a program hands ov
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
 from typing import Any, TypeGuard
+
+from delegraph.lazy_dataclass import fields, is_dataclass
 
 __all__ = ["fields_of", "is_named_class"]
 

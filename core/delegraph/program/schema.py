@@ -8,12 +8,11 @@ hands them back as views into the file. Field names, union codes and index rules
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import TypeAlias
 
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 
 __all__ = [
     "AllocationDetails",

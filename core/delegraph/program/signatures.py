@@ -11,11 +11,11 @@ import os
 import struct
 from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from delegraph.errors import AccessFailed, InvalidArgument, InvalidProgram, NotSupported, UntrustedFile
+from delegraph.lazy_dataclass import replace
 from delegraph.program.buffers import byte_view
 from delegraph.program.files.atomic_file import write_atomically
 from delegraph.program.files.checked_source import CheckedSource

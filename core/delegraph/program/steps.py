@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from itertools import pairwise
-from typing import NamedTuple
 
+from delegraph.lazy_dataclass import dataclass
 from delegraph.program.schema import Instruction, JumpFalseCall
 
 __all__ = ["Step", "StepKind", "straight_runs"]
@@ -20,7 +20,8 @@ class StepKind(Enum):
     WAIT = "wait"
 
 
-class Step(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Step:
     """One step of an order: `instruction` is the position among the instructions that were ordered."""
 
     kind: StepKind

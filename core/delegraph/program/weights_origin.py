@@ -15,11 +15,10 @@ bytes. Digests are the first 128 bits of SHA-256: they tell files apart, they pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Final
 
 from delegraph.errors import InvalidExternalData, InvalidProgram
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.buffers import byte_view
 from delegraph.program.schema import Buffer, Program
 

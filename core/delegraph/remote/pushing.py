@@ -40,8 +40,9 @@ def push(device: Device, program: Path, data: Sequence[Path], path: str, anyway:
 
     First the versions there are looked at: Python, Delegraph, the backends of the file's delegates. Then the files are
     written under other names, `delegraph doctor` there looks at the program, and they replace the present ones, which
-    are kept as `NAME.previous`. With `anyway`, whatever doctor finds. Raises `DeviceError`, and `InvalidProgram` for a
-    file that is none; the present file is then as it was.
+    are kept as `NAME.previous`, unless it finds an error in what the program needs; of all else it warns. With `anyway`
+    they do in any case. Raises `DeviceError`, and `InvalidProgram` for a file that is none; the present file is then as
+    it was.
     """
     files = [program, *data]
     names = [file.name for file in files]
@@ -57,7 +58,7 @@ def push(device: Device, program: Path, data: Sequence[Path], path: str, anyway:
     told = device.ask("push", files, path=path, names=names, digests=digests, anyway=anyway)
     by_severity = {kind: [_line(each) for each in told["findings"] if each["severity"] == kind] for kind in _TOLD}
     if told["refused"]:
-        lines = [f"{device.host} cannot run {program.name}, which was not replaced:", *by_severity["error"]]
+        lines = [f"{device.host} cannot run {program.name}, which was not replaced:", *map(_line, told["refused"])]
         raise DeviceError("\n  ".join(lines))
     warnings = tuple(line for lines in by_severity.values() for line in lines)
     return Pushed(tuple(told["targets"]), tuple(told["changed"]), _versions(facts), warnings)

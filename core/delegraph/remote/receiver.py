@@ -118,23 +118,29 @@ def _push(
             if arrived != digest:
                 raise _Refused(f"{target}: other bytes arrived than were sent; the file that was there is as it was")
         findings = _doctor(waiting[0])
-        is_refused = not anyway and any(finding["severity"] == "error" for finding in findings)
+        is_refused = not anyway and any(map(_keeps_from_running, findings))
         pairs = [] if is_refused else list(zip(waiting, targets))  # noqa: B905
         changed = [target for place, target in reversed(pairs) if _replace(place, target)]  # the program last
-        return {"targets": targets, "findings": findings, "refused": is_refused, "changed": changed}, []
+        reasons = [finding for finding in findings if is_refused and _keeps_from_running(finding)]
+        return {"targets": targets, "findings": findings, "refused": reasons, "changed": changed}, []
     finally:
         for place in waiting:
             if os.path.exists(place):
                 os.unlink(place)
 
 
-def _doctor(program: str) -> list[dict[str, str]]:
+def _keeps_from_running(finding: dict[str, Any]) -> bool:
+    """Whether it is an error of what the program needs; an earlier Delegraph does not say which errors are."""
+    return finding["severity"] == "error" and bool(finding.get("of_program", True))
+
+
+def _doctor(program: str) -> list[dict[str, Any]]:
     """The findings of `delegraph doctor` on a file here."""
     done = subprocess.run(
         [sys.executable, "-m", "delegraph", "doctor", program, "--json"], capture_output=True, check=False
     )
     try:
-        findings: list[dict[str, str]] = json.loads(done.stdout)
+        findings: list[dict[str, Any]] = json.loads(done.stdout)
     except ValueError:
         words = done.stderr.decode(errors="replace").strip().replace(program, "the file")
         raise _Refused(f"delegraph doctor fails there: {words.rpartition(chr(10))[2]}") from None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Final
 
 from delegraph.errors import InvalidArgument
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["Concurrency"]
 

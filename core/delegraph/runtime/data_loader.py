@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
+from _thread import allocate_lock as Lock
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from threading import Lock
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
 from delegraph.errors import AccessFailed, DelegraphError, MemoryAllocationFailed, cause_of

@@ -15,15 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from delegraph.errors import InvalidExternalData
-from delegraph.interfaces.data_loader import DataLoader
-from delegraph.program.files.segment_source import SegmentSource
 from delegraph.program.schema import Program
 from delegraph.program.weights_origin import WeightMark, WeightsOrigin, origin_of
 from delegraph.runtime.data_loader import Source, open_data_loader
-from delegraph.runtime.integrity import Trust, naming_file, open_content
+from delegraph.runtime.integrity import OpenedFile, Trust, naming_file, open_file
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
@@ -33,26 +31,16 @@ DataSources: TypeAlias = Source | Sequence[Source]
 """One `.ptd`, or several: where two have the same key, the later one counts."""
 
 
-class DataFile(NamedTuple):
-    """An opened `.ptd`, after its name in messages; `content` is what is read of it, checked."""
-
-    name: str
-    loader: DataLoader
-    content: SegmentSource
-
-
-def open_data_files(sources: DataSources, trust: Trust, plugins: PluginRegistry | None = None) -> list[DataFile]:
-    """Open one source or several. Raises as `open_data_loader` and `open_content`."""
+def open_data_files(sources: DataSources, trust: Trust, plugins: PluginRegistry | None = None) -> list[OpenedFile]:
+    """Open one source or several. Raises as `open_data_loader` and `open_file`."""
     listed = sources if isinstance(sources, list | tuple) else (sources,)
-    return [_opened(_name(source, i), open_data_loader(source, plugins), trust) for i, source in enumerate(listed)]
+    return [
+        open_file(_name(source, i), open_data_loader(source, plugins), trust, InvalidExternalData)
+        for i, source in enumerate(listed)
+    ]
 
 
-def _opened(name: str, loader: DataLoader, trust: Trust) -> DataFile:
-    with naming_file(name):
-        return DataFile(name, loader, open_content(loader, trust, InvalidExternalData))
-
-
-def read_external_data(opened: Sequence[DataFile], program: Program) -> Mapping[str, ExternalData]:
+def read_external_data(opened: Sequence[OpenedFile], program: Program) -> Mapping[str, ExternalData]:
     """The data of the `.ptd` files, by key.
 
     Raises `InvalidExternalData` for a file that is damaged, or of a model that is neither the program's nor the same
@@ -74,7 +62,7 @@ def read_external_data(opened: Sequence[DataFile], program: Program) -> Mapping[
     return merged
 
 
-def _read(file: DataFile) -> FlatTensor:
+def _read(file: OpenedFile) -> FlatTensor:
     from delegraph.program.flat_tensor import deserialize_flat_tensor
 
     with naming_file(file.name):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from delegraph.errors import AccessFailed
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["FileState"]
 
 
-class FileState(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FileState:
     """A file's bytes, and when it was last written to; not when it was last renamed or linked."""
 
     size: int

@@ -38,7 +38,17 @@ if TYPE_CHECKING:
     from delegraph.program.flat_tensor import ExternalData
     from delegraph.program.signatures import Key
 
-__all__ = ["UNSIGNED", "IntegrityMode", "NotedData", "Trust", "data_of", "naming_file", "open_content"]
+__all__ = [
+    "UNSIGNED",
+    "IntegrityMode",
+    "NotedData",
+    "OpenedFile",
+    "Trust",
+    "data_of",
+    "naming_file",
+    "open_content",
+    "open_file",
+]
 
 IntegrityMode: TypeAlias = Literal["full", "lazy", "none"]
 
@@ -97,6 +107,21 @@ def open_content(loader: DataLoader, trust: Trust, error: type[RuntimeFault]) ->
 
         require_signature(source, seal, trust.keys)
     return source
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFile:
+    """A file under its name in messages; `content` is what is read of it, checked."""
+
+    name: str
+    loader: DataLoader
+    content: SegmentSource
+
+
+def open_file(name: str, loader: DataLoader, trust: Trust, error: type[RuntimeFault]) -> OpenedFile:
+    """As `open_content`, whose errors say the file's name."""
+    with naming_file(name):
+        return OpenedFile(name, loader, open_content(loader, trust, error))
 
 
 def data_of(

@@ -8,24 +8,19 @@ A failure on the way destroys the delegates that were initialised before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from delegraph.errors import DelegraphError, Internal, cause_of, restated
-from delegraph.interfaces.backend import BackendInitContext
-from delegraph.interfaces.backend_cache import BackendCache, cache_of
+from delegraph.errors import DelegraphError, Internal, cause_of, printable, restated
 from delegraph.interfaces.kernel import Kernel
-from delegraph.interfaces.options import Options
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph.logs import Logger
 from delegraph.program.devices import input_devices
 from delegraph.program.kernel_calls import Need
 from delegraph.program.limits import Limits
-from delegraph.program.schema import BackendDelegate, ExecutionPlan
+from delegraph.program.schema import BackendDelegate, DelegateCall, ExecutionPlan
 from delegraph.runtime.binding.bound_method import Execute, around_calls, bind_method
-from delegraph.runtime.binding.checking import is_asked_for
 from delegraph.runtime.binding.instructions import Binder, replaced_values, resolve_kernels
 from delegraph.runtime.binding.schedule import IN_ORDER, Schedule, make_schedule
 from delegraph.runtime.calls.method_inputs import MethodInputs
@@ -33,17 +28,15 @@ from delegraph.runtime.calls.outputs import Outputs
 from delegraph.runtime.execution.exclusive import Exclusive
 from delegraph.runtime.execution.in_flight import InFlight
 from delegraph.runtime.execution.stop import Runs
-from delegraph.runtime.execution.tracing import LOAD_METHOD, EventTracer
 from delegraph.runtime.integrity import NotedData
 from delegraph.runtime.lacking import lacking
 from delegraph.runtime.loaded_program import LoadedProgram
-from delegraph.runtime.resolution.alternatives import ChosenPlan, blobs_of, choose
+from delegraph.runtime.resolution.alternatives import ChosenPlan, DelegatesFailed, blobs_of, choose
 from delegraph.runtime.resolution.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.resolution.context import MethodContext
-from delegraph.runtime.resolution.delegates import Backends, Delegate, DelegatesFailed, find_backends, load_delegates
 from delegraph.runtime.shared_state import SharedState, buffers_of, delegates_buffers
 from delegraph.runtime.state import State, StateBuffer
-from delegraph.runtime.values.borrowing import Borrowing, Lent, Uses, find_lent
+from delegraph.runtime.values.borrowing import Borrowing, Lent, find_lent
 from delegraph.runtime.values.device_memory import planned_buffers
 from delegraph.runtime.values.memory import (
     CallersBuffers,
@@ -55,10 +48,12 @@ from delegraph.runtime.values.memory import (
 from delegraph.runtime.values.value_parser import TensorSources, parse_values
 from delegraph.runtime.values.values import Array, ValueTable
 from delegraph.runtime.values.writes import unplanned_inputs
-from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.runtime.calls.device_inputs import Place
+    from delegraph.runtime.execution.tracing import EventTracer
+    from delegraph.runtime.resolution.delegates import Backends, Delegate
+    from delegraph.runtime.values.uses import Uses
 
 __all__ = ["Choices", "LoadedDelegates", "LoadedMethod", "load_plan"]
 
@@ -140,7 +135,9 @@ def load_plan(
     """
     start = perf_counter()
     alternatives, registry = program.alternatives.get(plan.name, {}), program.environment.backend_registry()
-    with _traced(choices.event_tracer, plan.name), _only_ours(f"method {plan.name!r} cannot be loaded"):
+    tracer = choices.event_tracer
+    traced = nullcontext() if tracer is None else tracer.loading(plan.name)
+    with traced, _only_ours(f"method {plan.name!r} cannot be loaded"):
         chosen = choose(plan, alternatives, registry) if like is None else like.chosen
         while True:
             try:
@@ -168,7 +165,11 @@ def _loaded(
     # Memory comes first: a file that asks for too much is refused before a backend does any work for it.
     if choices.memory_manager is None:
         choices.limits.require_planned(chosen.plan)
-    backends = find_backends(chosen.plan, program.environment.backend_registry())
+    backends: Backends = {}
+    if chosen.plan.delegates:
+        from delegraph.runtime.resolution.delegates import find_backends  # of no use to a program of kernels alone
+
+        backends = find_backends(chosen.plan, program.environment.backend_registry())
     memory = _memory(program, method, chosen.plan, choices, backends)
     earlier = None if like is None else like.delegates
     delegates = _delegates(program, chosen.plan, choices, backends, replaceable, earlier)
@@ -215,12 +216,20 @@ def _delegates(
     """Those of `plan`, sharing with `like`, if that was loaded with the same options, what no run changes."""
     environment, tracer = program.environment, choices.event_tracer
     options = by_backend_id(choices.backend_options, program.backend_ids, environment.plugin_registry())
+    noted = NotedData(program.named_data) if plan.name in program.alternatives else None
+    keys_read = None if noted is None else noted.keys_read
+    in_flight = InFlight()
+    if not plan.delegates:
+        return LoadedDelegates((), options, tracer, {}, {}, in_flight, in_flight.destroying(_nothing), keys_read)
+    from delegraph.interfaces.backend import BackendInitContext
+    from delegraph.interfaces.backend_cache import BackendCache, cache_of
+    from delegraph.interfaces.options import Options
+    from delegraph.runtime.resolution.delegates import load_delegates
+
     cache = cache_of(environment.cache)
     buffers: dict[str, StateBuffer] = {}
     state_of = delegates_buffers(plan.name, buffers, choices.shared_state, choices.limits, environment.platform)
     states: dict[int, set[str]] = {}
-
-    noted = NotedData(program.named_data) if plan.name in program.alternatives else None
     named_data = program.named_data if noted is None else noted
 
     def context_for(index: int) -> BackendInitContext:
@@ -251,10 +260,12 @@ def _delegates(
         like.all if like is not None and alike else (),
         replaceable,
     )
-    in_flight = InFlight()
-    keys_read = None if noted is None else noted.keys_read
     destroy = in_flight.destroying(destroy)
     return LoadedDelegates(delegates, options, tracer, buffers, states, in_flight, destroy, keys_read)
+
+
+def _nothing() -> None:
+    """Destroys no delegates."""
 
 
 def _places(plan: ExecutionPlan, memory: MemoryManager, backends: Backends) -> dict[int, Place]:
@@ -282,7 +293,7 @@ def _bound(
     values, lent = _values(plan, choices, sources, loaded.all)
     kernels = resolve_kernels(plan, environment.kernel_registry()) if like is None else like.kernels
     context = MethodContext(plan.name, values, memory.temp_allocator, tracer)
-    check = is_asked_for(environment.check)  # one call at a time is watched
+    check = environment.checks_calls  # one call at a time is watched
     schedule = IN_ORDER if check else make_schedule(plan, loaded.all, loaded.states, loaded.in_flight)
     binder = Binder(plan, values, kernels, loaded.all, context, schedule)
     finish = around_calls(binder, check, memory.temp_allocator, tracer, chosen.origins)
@@ -314,17 +325,15 @@ def _values(
 ) -> tuple[ValueTable, Lent]:
     """The value table, and the values that may leave their planned places for the caller's memory."""
     replaced = frozenset(replaced_values(plan))
-    lent = find_lent(
-        plan,
-        choices.borrowing,
-        lambda: Uses(
-            plan,
-            lambda call: delegates[call.delegate_index].num_outputs,
-            replaced,
-            {choices.shared_memory_id} - {0},
-        ),
-        frozenset(number for number, delegate in enumerate(delegates) if delegate.binds_again),
-    )
+
+    def uses() -> Uses:
+        from delegraph.runtime.values.uses import Uses  # for inputs and outputs that are worth it
+
+        num_outputs: Callable[[DelegateCall], int | None] = lambda call: delegates[call.delegate_index].num_outputs  # noqa: E731
+        return Uses(plan, num_outputs, replaced, {choices.shared_memory_id} - {0})
+
+    again = frozenset(number for number, delegate in enumerate(delegates) if delegate.binds_again)
+    lent = find_lent(plan, choices.borrowing, uses, again)
     moving = {index for group in (*lent.inputs.values(), *lent.outputs.values()) for index in group.values}
     copied = unplanned_inputs(plan) if choices.borrowing.inputs == "copy" else frozenset[int]()
     unbounded_bytes = choices.limits.left_for_unbounded(plan)
@@ -344,10 +353,3 @@ def _only_ours(what: str) -> Iterator[None]:
     except Exception as error:
         fault = lacking(error) or Internal(cause_of(error))
         raise restated(fault, f"{what}: {fault}") from error
-
-
-def _traced(tracer: EventTracer | None, method_name: str) -> AbstractContextManager[None]:
-    if tracer is None:
-        return nullcontext()
-    tracer.create_event_block(f"{LOAD_METHOD} {method_name}")
-    return tracer.profile(LOAD_METHOD, metadata=method_name.encode())

@@ -35,7 +35,7 @@ def map_file(path: str, file: BinaryIO, state: FileState) -> MappedFile:
     """`file` in that state, mapped: as it was for an earlier load which still uses it, so that backends see that they
     are handed the same memory. Raises `AccessFailed`."""
     status = os.fstat(file.fileno())
-    identity = status.st_dev, status.st_ino, *state
+    identity = status.st_dev, status.st_ino, state.size, state.mtime_ns
     with LOCK:
         known = _IN_USE.get(identity)
         if known is None:

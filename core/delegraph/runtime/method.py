@@ -5,16 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidHandle, Internal, InvalidState, NotFound, cause_of
 from delegraph.runtime.binding.schedule import ScheduledStep
 from delegraph.runtime.calls.arguments import Arguments
-from delegraph.runtime.calls.targets import TargetCheck, Targets
-from delegraph.runtime.execution.tracing import DebugLevel
 from delegraph.runtime.loaded_program import LoadedProgram
 from delegraph.runtime.loading import LoadedMethod
 from delegraph.runtime.method_meta import MethodMeta
@@ -22,6 +19,11 @@ from delegraph.runtime.resolution.alternatives import DelegateChoice
 from delegraph.runtime.state import require_set
 from delegraph.runtime.values.tensors import any_torch_tensor, to_torch
 from delegraph.runtime.values.values import Array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from delegraph.runtime.calls.targets import TargetCheck, Targets
 
 
 class Method:
@@ -112,6 +114,8 @@ class Method:
 
     @cached_property
     def _new_targets(self) -> TargetCheck:
+        from delegraph.runtime.calls.targets import TargetCheck  # which calls with `out=` alone need
+
         own: list[Array] = [buffer for buffer in self._loaded.planned_memory.buffers if isinstance(buffer, np.ndarray)]
         own += [buffer.array for buffer in self.state.buffers.values()]
         return TargetCheck(self._loaded.plan, self._loaded.values, own)
@@ -146,7 +150,7 @@ class Method:
         finally:
             loaded.runs.end(stop)
         self._has_run = True
-        if loaded.event_tracer is not None and loaded.event_tracer.debug_level >= DebugLevel.PROGRAM_OUTPUTS:
+        if loaded.event_tracer is not None and loaded.event_tracer.keeps_outputs:
             for index in loaded.plan.outputs:
                 loaded.event_tracer.log_value("output", loaded.values.slots[index], value_index=index)
 

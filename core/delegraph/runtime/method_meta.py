@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from delegraph.errors import InvalidArgument
 from delegraph.lazy_dataclass import dataclass
@@ -10,8 +11,10 @@ from delegraph.program.contract import Dims, MethodContract
 from delegraph.program.devices import CPU, Device, memory_devices, tagged_device
 from delegraph.program.dtypes import nbytes
 from delegraph.program.schema import ExecutionPlan, ScalarType, Tensor, TensorShapeDynamism, Value
-from delegraph.program.user_metadata import UserMetadata
 from delegraph.runtime.values.values import attribute_name
+
+if TYPE_CHECKING:
+    from delegraph.program.user_metadata import UserMetadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,22 +7,19 @@ result = model(x, mask=m)          # NumPy arrays in, NumPy arrays out; torch te
 from __future__ import annotations
 
 import os
+from _thread import allocate_lock as Lock
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property, partial
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, overload
 
 from delegraph.deprecation import former_parameter
-from delegraph.errors import InvalidArgument, InvalidState
-from delegraph.interfaces.backend import BackendInterface
+from delegraph.errors import InvalidArgument, InvalidState, printable
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
+from delegraph.lazy_dataclass import replace
 from delegraph.program import schema
 from delegraph.program.limits import Limits
 from delegraph.runtime.calls.pytree import types_by_name
 from delegraph.runtime.data_loader import Source
-from delegraph.runtime.execution.tracing import EventTracer
-from delegraph.runtime.external_data import DataSources
 from delegraph.runtime.integrity import IntegrityMode
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
@@ -36,14 +33,16 @@ from delegraph.runtime.state import State, joined_state
 from delegraph.runtime.structured_method import StructuredMethod
 from delegraph.runtime.values.borrowing import Borrowing, InputMode, OutputMode
 from delegraph.runtime.workers import Workers
-from delegraph.tables import printable
 
 if TYPE_CHECKING:
+    from delegraph.interfaces.backend import BackendInterface
     from delegraph.interfaces.compilation_cache import CacheChoice
     from delegraph.plugins.registry import PluginRegistry
     from delegraph.program.signatures import Key
     from delegraph.runtime.batched_calls import BatchedCalls
     from delegraph.runtime.concurrency import Concurrency
+    from delegraph.runtime.execution.tracing import EventTracer
+    from delegraph.runtime.external_data import DataSources
     from delegraph.runtime.isolation.module import IsolatedModule
     from delegraph.runtime.submitted_calls import Call
     from delegraph.runtime.values.memory import CallersBuffers

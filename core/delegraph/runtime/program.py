@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import os
+from _thread import allocate_lock as Lock
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property, partial
-from mmap import mmap
-from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidProgram, InvalidState, NotFound
-from delegraph.interfaces.backend_cache import sha256
+from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidProgram, InvalidState, NotFound, printable
 from delegraph.interfaces.data_loader import DataLoader
 from delegraph.logs import Logger
 from delegraph.program import schema
 from delegraph.program.alternatives import alternatives_of, methods_of
 from delegraph.program.contract import contracts_of
-from delegraph.program.files.atomic_file import write_atomically
 from delegraph.program.files.byte_order import refuse_big_endian
 from delegraph.program.files.checked_source import CheckedSource
 from delegraph.program.limits import Limits
 from delegraph.program.schema import Buffer, ExecutionPlan
 from delegraph.program.shared_state import shared_buffers_of
-from delegraph.program.user_metadata import UserMetadata, user_metadata_of
 from delegraph.program.walk import delegates
 from delegraph.runtime.data_loader import MmapDataLoader, Source, open_data_loader
-from delegraph.runtime.execution.tracing import DebugLevel, EventTracer
-from delegraph.runtime.external_data import DataFile, DataSources, open_data_files, read_external_data
-from delegraph.runtime.integrity import UNSIGNED, IntegrityMode, Trust, data_of, naming_file, open_content
+from delegraph.runtime.integrity import UNSIGNED, IntegrityMode, OpenedFile, Trust, data_of, naming_file, open_file
 from delegraph.runtime.loading import Choices, load_plan
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
@@ -41,12 +35,14 @@ from delegraph.runtime.shared_state import SharedState
 from delegraph.runtime.values.borrowing import Borrowing
 from delegraph.runtime.values.memory import CallersBuffers, HierarchicalAllocator, MemoryManager, allocate
 from delegraph.runtime.values.value_parser import TensorSources
-from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.plugins.registry import PluginRegistry
     from delegraph.program.flat_tensor import ExternalData
     from delegraph.program.signatures import Key
+    from delegraph.program.user_metadata import UserMetadata
+    from delegraph.runtime.execution.tracing import EventTracer
+    from delegraph.runtime.external_data import DataSources
 
 
 _log = Logger(__name__)
@@ -74,7 +70,7 @@ class Program:
         event_tracer: EventTracer | None = None,
         loaders: Sequence[DataLoader] = (),
         trust: Trust = UNSIGNED,
-        files: Sequence[DataFile] = (),
+        files: Sequence[OpenedFile] = (),
     ) -> None:
         self.records = records
         self._trust = trust
@@ -131,11 +127,15 @@ class Program:
             from delegraph.program.checks.verify import verify_program
 
             verify_program(source)
-        files = [] if data_path is None else open_data_files(data_path, trust, plugins)
+        files: list[OpenedFile] = []
+        if data_path is not None:
+            from delegraph.runtime.external_data import open_data_files, read_external_data
+
+            files = open_data_files(data_path, trust, plugins)
         external = read_external_data(files, records) if files else None
         opened_all = [*([] if opened is None else [opened]), *files]
-        for name, loader, _ in opened_all:
-            _log.info("opened %s: %d bytes", name or "a program in memory", loader.size())
+        for file in opened_all:
+            _log.info("opened %s: %d bytes", file.name or "a program in memory", file.loader.size())
         return cls(
             records,
             environment=environment,
@@ -165,6 +165,8 @@ class Program:
         """The words of `lower(…, metadata=…)` about the model, lists as tuples; {} if there are none.
 
         Raises `InvalidProgram` if they are damaged."""
+        from delegraph.program.user_metadata import user_metadata_of
+
         return user_metadata_of(self.records)
 
     def plan(self, method_name: str) -> ExecutionPlan:
@@ -263,11 +265,12 @@ class Program:
         if not self._tracer.blocks:
             raise InvalidState("nothing was traced since the last ETDump was written; execute a method first")
         from delegraph.program.etdump import serialize_etdump
+        from delegraph.program.files.atomic_file import write_atomically
         from delegraph.runtime.execution.etdump import make_etdump
 
         etdump, debug_buffer = make_etdump(self._tracer.take_blocks())
         write_atomically(etdump_path, [serialize_etdump(etdump)])
-        kept = debug_buffer or self._tracer.debug_level is not DebugLevel.NO_LOGGING
+        kept = debug_buffer or self._tracer.keeps_outputs
         if kept and debug_buffer_path is not None:
             write_atomically(debug_buffer_path, [debug_buffer])
 
@@ -278,13 +281,14 @@ class Program:
         Pages that are read for it are let go of again. Raises `InvalidProgram` or `InvalidExternalData` for damage.
         Nothing is checked with `integrity="none"`.
         """
-        for name, loader, content in self._files:
+        for file in self._files:
+            content = file.content
             if not isinstance(content, CheckedSource) or content.is_checked:
                 continue
-            with naming_file(name):
+            with naming_file(file.name):
                 for data in data_of(plan, self.records, self.external_data or {}, keys):
                     if content.check(data):
-                        loader.release(data)
+                        file.loader.release(data)
 
     @property
     def is_mapped(self) -> bool:
@@ -304,6 +308,10 @@ class Program:
     def digest(self, data: Buffer) -> bytes:
         """SHA-256 of `data`. What lies in a mapped file is hashed once, and its pages are let go of."""
         view = memoryview(data)
+        from mmap import mmap
+
+        from delegraph.interfaces.backend_cache import sha256
+
         if not isinstance(view.obj, mmap):
             return sha256(data)
         place = np.frombuffer(view, np.uint8).ctypes.data, view.nbytes
@@ -355,14 +363,13 @@ class Program:
         return self.records._repr_html_()
 
 
-def _open_program(source: Source, plugins: PluginRegistry | None, trust: Trust) -> DataFile:
+def _open_program(source: Source, plugins: PluginRegistry | None, trust: Trust) -> OpenedFile:
     loader = open_data_loader(source, plugins)
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
-    with naming_file(name):
-        return DataFile(name, loader, open_content(loader, trust, InvalidProgram))
+    return open_file(name, loader, trust, InvalidProgram)
 
 
-def _records(source: Source | schema.Program, opened: DataFile | None, trust: Trust) -> schema.Program:
+def _records(source: Source | schema.Program, opened: OpenedFile | None, trust: Trust) -> schema.Program:
     """The program in the file that was opened; records that were given are their own."""
     if opened is None:
         assert isinstance(source, schema.Program)

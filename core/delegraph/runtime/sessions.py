@@ -6,19 +6,21 @@ state and the calls that are bound to both are each session's own.
 
 from __future__ import annotations
 
+from _thread import allocate_lock as Lock
 from collections.abc import Mapping
-from threading import Lock
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from delegraph.runtime.execution.tracing import EventTracer
 from delegraph.runtime.method import Method
 from delegraph.runtime.program import Program
 from delegraph.runtime.resolution.backend_options import BackendOptions
 from delegraph.runtime.shared_state import SharedState
 from delegraph.runtime.values.borrowing import Borrowing
 from delegraph.runtime.values.memory import CallersBuffers
+
+if TYPE_CHECKING:
+    from delegraph.runtime.execution.tracing import EventTracer
 
 __all__ = ["Sessions"]
 

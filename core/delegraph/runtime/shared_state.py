@@ -11,9 +11,9 @@ file says (`program/shared_state.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import InvalidProgram
 from delegraph.interfaces.platform import Platform
@@ -27,6 +27,9 @@ from delegraph.runtime.state import State, StateBuffer, tensor_text
 from delegraph.runtime.values.memory import HierarchicalAllocator, allocate
 from delegraph.runtime.values.value_parser import TensorSources, stored_tensor, tensor_view
 from delegraph.runtime.values.values import Array, ValueTable, attribute_name
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class SharedState:

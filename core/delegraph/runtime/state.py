@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument, InvalidExternalData, InvalidState, InvalidType, NotFound
 from delegraph.program.dtypes import numpy_dtype, scalar_type
@@ -24,6 +23,8 @@ from delegraph.runtime.values.tensors import as_array
 from delegraph.runtime.values.values import Array
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from delegraph.program.flat_tensor import ExternalData
     from delegraph.program.schema import Buffer
 
@@ -74,7 +75,7 @@ class Guard:
             return action()
 
 
-class State(Mapping[str, NDArray[Any]]):
+class State(Mapping[str, "NDArray[Any]"]):
     """Mutable buffers by fully qualified name: `state["cache.k"]` is a view of its memory, to read or to write.
 
     Whatever changes or copies them raises `InvalidState` while a method that has them is executing in another thread.

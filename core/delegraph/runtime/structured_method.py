@@ -7,13 +7,12 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from delegraph.errors import InvalidArgument, NotSupported
+from delegraph.errors import InvalidArgument, NotSupported, printable
 from delegraph.program import schema
 from delegraph.runtime.calls.arguments import spec_of
 from delegraph.runtime.calls.pytree import LEAF
 from delegraph.runtime.method import Method
 from delegraph.runtime.method_meta import MethodMeta
-from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.runtime.batched_calls import BatchedCalls

@@ -9,11 +9,11 @@ The first worker is the method that was loaded; others are made when a call find
 from __future__ import annotations
 
 import sys
+from _thread import allocate_lock as Lock
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import inf
-from threading import Lock
 from time import monotonic, sleep
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol

@@ -135,6 +135,19 @@ def test_the_doctor_there_has_the_last_word(
     assert (home / "m.pte").read_bytes() == model.read_bytes()
 
 
+def test_what_is_wrong_with_other_plugins_there_is_told_and_nothing_more(
+    home: Path, model: Path, says: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = home.parent / "acme_broken-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-broken\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[delegraph.backends]\nAcmeNpu = acme_that_is_not_there:backend\n")
+    monkeypatch.setenv("DEVICE_PLUGINS", "delegraph-portable,acme-broken")
+    told = says("push", model, "board:")
+    assert "error: backends:AcmeNpu of acme-broken 1.0" in told
+    assert f"board:{home}/m.pte is there now" in told
+
+
 def python(home: Path, text: str) -> Path:
     """An interpreter of the device that is a script."""
     script = home.parent / "python"

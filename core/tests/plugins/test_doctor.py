@@ -299,7 +299,19 @@ def test_a_backend_that_a_program_needs(install: Install) -> None:
         "the program needs the backend Npu, which is not installed",
         "the file says that its blob was made by 'acme-npu' '0.3', which is not installed; install the distribution"
         " that offers this backend, from where you trust it",
+        of_program=True,
     )
+
+
+def test_errors_that_keep_a_program_from_running(install: Install) -> None:
+    install("acme", ENTRY, {"npu_rt.py": "raise ImportError('libnpu.so is not there')\n"})
+    told = found("acme", program(BlobStamp("Npu", "acme", "1.0", 1)))
+    (of_program,) = [finding for finding in told if finding.of_program]
+    assert of_program.problem.startswith("the program needs the backend Npu, and backends:Npu of acme 1.0")
+    assert of_program.problem.endswith("cannot be loaded")
+    errors = [finding for finding in found("acme", program()) if finding.severity is Severity.ERROR]
+    assert any("libnpu.so" in finding.problem for finding in errors)
+    assert not any(finding.of_program for finding in errors)
 
 
 def test_a_backend_that_a_program_needs_and_whose_device_is_not_here(install: Install, backend_source: str) -> None:

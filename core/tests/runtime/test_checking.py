@@ -239,7 +239,7 @@ def test_by_the_environment(build: Any, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_off_nothing_is_put_around_calls(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delegraph.runtime.binding.bound_method.InstructionCheck", None)
+    monkeypatch.setattr("delegraph.runtime.binding.checking.InstructionCheck", None)
     program = delegated(build)
     np.testing.assert_array_equal(loaded(program, check=False).execute([X])[0], 2 * X)
     with pytest.raises(Internal, match="'NoneType' object is not callable"):

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from delegraph.errors import LimitExceeded
-from delegraph.runtime.execution.stop import Stop, Watch
+from delegraph.runtime.execution.stop import Stop
+from delegraph.runtime.execution.watch import Watch
 
 
 class Interrupt:

@@ -13,7 +13,7 @@ from delegraph.interfaces import Buffer
 from delegraph_cpu.blob import ITEM_SIZES
 from delegraph_cpu.graphs.attributes import DIVIDED
 from delegraph_cpu.graphs.messages import Message
-from delegraph_cpu.graphs.operators import Operator, operators
+from delegraph_cpu.graphs.operators import Operator, operator
 from delegraph_cpu.graphs.wire import decoded, refused
 
 __all__ = ["ELEMENT_TYPES", "EXTERNAL", "OPSETS", "OperatorOf", "checked_graph", "operator_of", "operator_of_any"]
@@ -71,15 +71,15 @@ def operator_of_any(domain: str, name: str) -> Operator | None:
     but one, whose attribute does."""
     if name == "EPContext":
         raise refused("an EPContext node, which names a file")
-    return operators().get((domain, name))
+    return operator(domain, name)
 
 
 def operator_of(domain: str, name: str) -> Operator:
     """The operator of a graph that lowering writes."""
-    operator = operators().get((domain, name))
-    if operator is None:
+    known = operator(domain, name)
+    if known is None:
         raise refused(f"it has an operator {name!r:.80} of {domain!r:.80}, which lowering does not write")
-    return operator
+    return known
 
 
 class _Checks:

@@ -5,7 +5,6 @@ The table is made from onnxruntime's schemas: `pytest tests/test_onnx_operator_t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container
 from functools import cache
 from typing import Final
@@ -13,7 +12,7 @@ from typing import Final
 from delegraph.lazy_dataclass import dataclass
 from delegraph_cpu.graphs.attributes import allowed_integers, allowed_texts
 
-__all__ = ["Attribute", "Operator", "operators"]
+__all__ = ["Attribute", "Operator", "operator", "operators"]
 
 MOST: Final = 2**16
 """Inputs or outputs of an operator that takes any number."""
@@ -38,18 +37,34 @@ class Operator:
 
 
 @cache
+def operator(domain: str, name: str) -> Operator | None:
+    """The operator of that name; None if lowering writes no such one."""
+    line = _lines().get((domain, name))
+    return None if line is None else _operator(name, line)
+
+
 def operators() -> dict[tuple[str, str], Operator]:
-    """The operators, by domain and name."""
-    return dict(map(_operator, re.sub("\\n  +", " ", _TABLE).splitlines()))
+    """All operators, by domain and name."""
+    return {(domain, name): _operator(name, line) for (domain, name), line in _lines().items()}
 
 
-def _operator(line: str) -> tuple[tuple[str, str], Operator]:
-    called, inputs, outputs, *told = line.split()
-    domain, _, name = called.rpartition(".")
+@cache
+def _lines() -> dict[tuple[str, str], str]:
+    """The table's line for each operator. A graph has few of them, and to read all takes as long as to load it."""
+    lines = {}
+    for line in _TABLE.replace("\n    ", " ").splitlines():
+        called, _, told = line.partition(" ")
+        domain, _, name = called.rpartition(".")
+        lines[domain, name] = told
+    return lines
+
+
+def _operator(name: str, line: str) -> Operator:
+    inputs, outputs, *told = line.split()
     types = dict(each.replace("!", "").split(":") for each in told)
     required = frozenset(each.partition("!")[0] for each in told if "!" in each)
     attributes = {attribute: Attribute(kind, _values(name, attribute, kind)) for attribute, kind in types.items()}
-    return (domain, name), Operator(_range(inputs), _range(outputs), attributes, required)
+    return Operator(_range(inputs), _range(outputs), attributes, required)
 
 
 def _values(operator: str, attribute: str, kind: str) -> Container[object] | None:

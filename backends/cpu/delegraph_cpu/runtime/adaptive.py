@@ -12,7 +12,7 @@ A child that a fork makes has none of the threads, and makes its sessions again.
 from __future__ import annotations
 
 import os
-import threading
+from _thread import allocate_lock as Lock
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -36,7 +36,7 @@ class ThreadedSession:
     def __init__(self, make: Callable[[], onnxruntime.InferenceSession]) -> None:
         self._make = make
         self._session: onnxruntime.InferenceSession | None = make()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         leave_at_fork(self._leave)
 
     def session(self) -> onnxruntime.InferenceSession:
@@ -50,7 +50,7 @@ class ThreadedSession:
 
     def _leave(self) -> object:
         left, self._session = self._session, None
-        self._lock = threading.Lock()  # another thread of the parent may have it
+        self._lock = Lock()  # another thread of the parent may have it
         return left
 
 

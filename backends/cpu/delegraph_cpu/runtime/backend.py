@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +22,7 @@ from delegraph.interfaces import (
     OptionValue,
     SharedEngines,
 )
+from delegraph.lazy_dataclass import replace
 from delegraph_cpu.blob import (
     BLOB_VERSION,
     READABLE_VERSIONS,
@@ -33,7 +33,7 @@ from delegraph_cpu.runtime.adaptive import ThreadedSession, call_of_the_moment
 from delegraph_cpu.runtime.calls import OrtHandle, bound, fits, prepared, run_options
 from delegraph_cpu.runtime.held_state import hold_states
 from delegraph_cpu.runtime.onnx_files import onnx_files
-from delegraph_cpu.runtime.open_session import TRACED, open_session
+from delegraph_cpu.runtime.open_session import TracedSession, open_session
 from delegraph_cpu.runtime.opened import Opened
 from delegraph_cpu.runtime.options import CpuOptions
 from delegraph_cpu.runtime.stored import with_weights
@@ -89,7 +89,7 @@ class CpuBackend(BackendInterface):
 
     def fork(self, context: BackendInitContext, handle: OrtHandle) -> OrtHandle | None:
         """The same session, which several threads may run at a time, on other states; None for one that is traced."""
-        if isinstance(handle.session, TRACED):
+        if isinstance(handle.session, TracedSession):
             return None
         return replace(handle, options=run_options(), states=hold_states(handle.blob, context.mutable_buffer))
 
@@ -99,7 +99,7 @@ class CpuBackend(BackendInterface):
 
     def submits(self, handle: OrtHandle) -> bool:
         """Whether its partitioner was asked for it."""
-        return handle.submits and not isinstance(handle.session, TRACED)
+        return handle.submits and not isinstance(handle.session, TracedSession)
 
     def submit(self, context: BackendExecutionContext, handle: OrtHandle, args: Sequence[Argument]) -> Event:
         """Bind the arguments here, and run in a thread."""
@@ -119,7 +119,7 @@ class CpuBackend(BackendInterface):
         outputs' shapes follow from the inputs'. None for a traced session: one with a profile is replaced now and then.
         """
         infos = (*handle.blob.inputs, *handle.blob.outputs)
-        if isinstance(handle.session, TRACED) or len(args) != len(infos) or not all(map(fits, infos, args)):
+        if isinstance(handle.session, TracedSession) or len(args) != len(infos) or not all(map(fits, infos, args)):
             return None
         if isinstance(handle.session, ThreadedSession):
             return call_of_the_moment(handle.session, partial(bound, context, handle, args))

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import Internal
 from delegraph.interfaces import (
@@ -33,6 +32,7 @@ from delegraph_cpu.runtime.ort_values import as_array, ort_value
 
 if TYPE_CHECKING:
     import onnxruntime
+    from numpy.typing import NDArray
 
 __all__ = ["OrtHandle", "bound", "fits", "prepared", "run_options"]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final
 
 from delegraph.errors import Internal, RuntimeFault
 from delegraph.interfaces import UnusableValue, missing_place
 from delegraph_cpu.blob import Blob
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["fault_of"]
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.lazy_dataclass import dataclass
@@ -16,6 +15,7 @@ from delegraph_cpu.runtime.ort_values import array_in, numpy_dtype, ort_value
 
 if TYPE_CHECKING:
     import onnxruntime
+    from numpy.typing import NDArray
 
 __all__ = ["HeldState", "hold_states"]
 

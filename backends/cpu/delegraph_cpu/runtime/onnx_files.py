@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from delegraph.interfaces import Buffer
 from delegraph_cpu.blob import bytes_of
@@ -18,6 +16,9 @@ from delegraph_cpu.graphs.messages import Message
 from delegraph_cpu.graphs.rewriting import external_place, with_initializers, without_data
 from delegraph_cpu.graphs.wire import encoded
 from delegraph_cpu.runtime.ort_values import as_pairs
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["onnx_files"]
 

@@ -5,36 +5,42 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache as once
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import BackendCache, Buffer
+from delegraph.lazy_dataclass import replace
 from delegraph_cpu.blob import ITEM_SIZES, Blob, damaged
 from delegraph_cpu.graphs.ordering import with_late_constants
 from delegraph_cpu.runtime.adaptive import AdaptiveSession, ThreadedSession, cores_of_others, spare_cores
 from delegraph_cpu.runtime.optimized import Optimized, optimized_blob
 from delegraph_cpu.runtime.options import ADAPTIVE, CpuOptions
 from delegraph_cpu.runtime.ort_values import PAIRS, ort_value
-from delegraph_cpu.runtime.profiling import ProfiledSession
-from delegraph_cpu.runtime.tapping import TappedSession, tapped
 
 if TYPE_CHECKING:
     import onnxruntime
+    from numpy.typing import NDArray
 
     from delegraph.interfaces import EventTracer
+    from delegraph_cpu.runtime.profiling import ProfiledSession
+    from delegraph_cpu.runtime.tapping import TappedSession
 
-__all__ = ["FATAL_ONLY", "TRACED", "Session", "open_session"]
+__all__ = ["FATAL_ONLY", "Session", "TracedSession", "open_session"]
 
-Weights = Mapping[str, NDArray[Any]]
+Weights: TypeAlias = "Mapping[str, NDArray[Any]]"
 Session: TypeAlias = "onnxruntime.InferenceSession | ThreadedSession | ProfiledSession | TappedSession"
 
-TRACED: Final = (ProfiledSession, TappedSession)
+
+class TracedSession:
+    """A session that tells an event tracer of its runs."""
+
+    __slots__ = ()
+
+
 """Sessions that tell a tracer of their runs: each is of one load, and none is bound."""
 
 FATAL_ONLY: Final = 4  # OrtLoggingLevel
@@ -73,6 +79,7 @@ def open_session(
     Raises `DelegateInvalidCompatibility` if onnxruntime refuses the graph, or it is not what the header says.
     """
     if tracer is not None and options.intermediate_outputs:
+        from delegraph_cpu.runtime.tapping import tapped
 
         def make_tapped(graph: bytes) -> onnxruntime.InferenceSession:
             return _session(blob, Optimized(graph, weights), options.optimization_level, options)
@@ -111,6 +118,7 @@ def _opened(
     spinning, sleeping = replace(options, spin_duration_us=SPINNING_US), replace(at_rest, spin_duration_us=0)
     if options.profiling and tracer is not None:  # of a session like that which would run now
         from delegraph_cpu.runtime.describing import node_names
+        from delegraph_cpu.runtime.profiling import ProfiledSession
 
         now = at_rest
         if others is not None:

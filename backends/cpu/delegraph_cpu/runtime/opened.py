@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from delegraph.lazy_dataclass import dataclass
 from delegraph_cpu.blob import Blob
 from delegraph_cpu.runtime.open_session import Session
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Opened"]
 

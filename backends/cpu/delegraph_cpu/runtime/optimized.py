@@ -12,11 +12,9 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph.interfaces import BackendCache, Buffer
@@ -34,6 +32,11 @@ from delegraph_cpu.graphs.rewriting import (
 )
 from delegraph_cpu.graphs.wire import encoded
 from delegraph_cpu.runtime.ort_values import array_in, type_in_graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
 
 __all__ = ["Optimized", "optimized_blob"]
 

@@ -8,13 +8,13 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph import program
 from delegraph.interfaces import Buffer
 
 if TYPE_CHECKING:
     import onnxruntime
+    from numpy.typing import NDArray
 
 __all__ = ["PAIRS", "array_in", "as_array", "as_pairs", "numpy_dtype", "ort_value", "type_in_graph"]
 

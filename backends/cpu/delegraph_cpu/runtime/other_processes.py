@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import time
+from _thread import allocate_lock as Lock
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, NamedTuple
 
 __all__ = ["CoresOfOthers", "Load", "load_now"]
@@ -49,7 +48,7 @@ class CoresOfOthers:
         self._clock, self._load, self._own = clock, load or load_now, own
         self._at, self._others = clock(), self._load().busy_seconds - own()
         self._cores, self._due = 0.0, PERIOD
-        self._looking = threading.Lock()
+        self._looking = Lock()
 
     def __call__(self) -> float:
         """The number at the last look; a new look is taken if that was a while ago."""
@@ -81,7 +80,8 @@ def load_now() -> Load:
     Raises `OSError` where the system does not tell: this is Linux's /proc/stat.
     """
     allowed = os.sched_getaffinity(0)
-    lines = dict(line.partition(" ")[::2] for line in Path("/proc/stat").read_text().splitlines())
+    with open("/proc/stat", encoding="ascii") as stat:
+        lines = dict(line.partition(" ")[::2] for line in stat)
     times = [line.split() for core in allowed if (line := lines.get(f"cpu{core}")) is not None]
     ticks = sum(int(own[column]) for own in times for column in _BUSY)
     share = len(allowed) / (os.cpu_count() or len(allowed))

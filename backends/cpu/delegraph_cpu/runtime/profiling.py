@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from delegraph.interfaces import leave_at_fork
+from delegraph_cpu.runtime.open_session import TracedSession
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -32,7 +33,7 @@ _NODE, _RUN, _SUFFIX = "Node", "model_run", "_kernel_time"
 """A node's category and the end of its name in the profile, and the event behind those of a run."""
 
 
-class ProfiledSession:
+class ProfiledSession(TracedSession):
     """In the place of an `InferenceSession`: its runs are reported to `tracer`, node by node; `names` are those of the
     nodes in the blob's graph."""
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.interfaces import Buffer
+from delegraph.lazy_dataclass import replace
 from delegraph_cpu.blob import Blob, Weight
 from delegraph_cpu.graphs.rewriting import rewritten
 from delegraph_cpu.runtime.ort_values import array_in, type_in_graph
 from delegraph_cpu.runtime.unpacking import unpacked_weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["with_weights"]
 

@@ -16,6 +16,7 @@ from delegraph_cpu.blob import Blob
 from delegraph_cpu.graphs.checks import checked_graph, operator_of_any
 from delegraph_cpu.graphs.messages import Message
 from delegraph_cpu.graphs.wire import encoded
+from delegraph_cpu.runtime.open_session import TracedSession
 from delegraph_cpu.runtime.ort_values import as_array
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["TappedSession", "tapped", "values_of_nodes", "with_outputs"]
 
 
-class TappedSession:
+class TappedSession(TracedSession):
     """In the place of an `InferenceSession`, whose graph gives `results`, and behind them `values`: names of values,
     with the names of the nodes that give them."""
 

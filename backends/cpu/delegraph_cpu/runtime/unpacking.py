@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import DelegateInvalidCompatibility
 from delegraph_cpu.blob import UnpackedWeight, damaged
 from delegraph_cpu.codes import Codes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["unpacked_weights"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,7 +21,7 @@ from delegraph.interfaces import (
     Event,
     EventTracer,
 )
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph_dsp.binary import unpack
 from delegraph_dsp.device import Device
 from delegraph_dsp.program import BACKEND_ID, BLOB_VERSION, Program

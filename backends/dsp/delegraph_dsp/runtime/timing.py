@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field
 from functools import cached_property
 
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph_dsp.device import CHANNELS, Device
 from delegraph_dsp.isa import Loop
 from delegraph_dsp.program import Launch, Program, Transfer, Wait

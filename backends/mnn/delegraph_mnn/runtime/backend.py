@@ -6,7 +6,6 @@ import os
 import platform
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,7 +32,7 @@ from delegraph.interfaces import (
     sizes_in_run,
     split_arguments,
 )
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph_cpu.blob import Blob, bytes_of
 from delegraph_cpu.runtime.onnx_files import onnx_files
 from delegraph_cpu.runtime.stored import with_weights

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +31,7 @@ from delegraph.interfaces import (
     sizes_in_run,
     split_arguments,
 )
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field, replace
 from delegraph_openvino.blob import BACKEND_ID, BLOB_VERSION, INPUT, Blob, damaged, unpack, weight_data
 from delegraph_openvino.engine import LEFT, core
 from delegraph_openvino.ir.reading import read_ir, written_ir

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import WeakValueDictionary
@@ -26,7 +25,7 @@ from delegraph.interfaces import (
     UnusableValue,
     missing_place,
 )
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph_providers.blob import BLOB_VERSION
 from delegraph_providers.graph_blob import GraphBlob, unpack_graph
 from delegraph_providers.options import GraphOptions, graph_options
@@ -124,9 +123,9 @@ class GraphBackend(BackendInterface):
     def fork(self, context: BackendInitContext, handle: _Handle) -> _Handle | None:
         """The same session on other states; None for one that is traced."""
         from delegraph_cpu.runtime.calls import run_options
-        from delegraph_cpu.runtime.open_session import TRACED
+        from delegraph_cpu.runtime.open_session import TracedSession
 
-        if isinstance(handle.ort.session, TRACED):
+        if isinstance(handle.ort.session, TracedSession):
             return None
         states = self._states(context, handle.ort.opened, handle.states_on_device)
         return replace(handle, ort=replace(handle.ort, options=run_options(), states=states))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from delegraph.lazy_dataclass import replace
 from delegraph.program import schema
 from delegraph.program._generated import program_tables
-from delegraph.program.flatbuffer.builder import Table
 from delegraph.program.flatbuffer.reader import FlatBufferReader
 from delegraph.program.flatbuffer.record_codec import RecordCodec
 from delegraph.program.schema import AllocationDetails, ExecutionPlan
+
+if TYPE_CHECKING:
+    from delegraph.program.flatbuffer.builder import Table
 
 __all__ = ["INLINE", "SEGMENT", "DataReference", "decode_plan", "encode_plan"]
 

@@ -11,21 +11,23 @@ checks enums, and names the byte of a code that means nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum, IntEnum
 from operator import attrgetter, itemgetter
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from delegraph.errors import InvalidArgument
-from delegraph.program.flatbuffer.builder import Table, Tables, Vector, numbers
+from delegraph.lazy_dataclass import MISSING, Field, fields, is_dataclass
 from delegraph.program.flatbuffer.reader import FlatBufferReader
 from delegraph.program.flatbuffer.table_layout import FieldKind, TableLayout, layouts_of
+
+if TYPE_CHECKING:
+    from delegraph.program.flatbuffer.builder import Table
 
 __all__ = ["Conversion", "RecordCodec"]
 
 Decode: TypeAlias = Callable[[FlatBufferReader, int], Any]
-Encode: TypeAlias = Callable[[Any], Table]
+Encode: TypeAlias = "Callable[[Any], Table]"
 Conversion: TypeAlias = tuple[Callable[[Any], Sequence[object]], Callable[..., object]]
 """Of a record that has other fields than its table: record -> the table's fields, and back."""
 
@@ -217,6 +219,8 @@ class RecordCodec:
         return (lambda value: None if value is None else write(value)) if _is_optional(field) else write
 
     def _reference_writer(self, kind: FieldKind, field: Field[object] | None) -> _Write:
+        from delegraph.program.flatbuffer.builder import Tables, Vector, numbers  # devices read programs
+
         (of, *_) = kind.of
         if kind.form == "numbers" and field is not None and str(field.type).startswith("bytes"):
             return lambda value: Vector(value, len(value), 1)

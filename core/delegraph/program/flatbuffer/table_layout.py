@@ -12,7 +12,9 @@ field's id, and so its slot in the vtable. A field is one of
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
+
+from delegraph.lazy_dataclass import dataclass
 
 __all__ = ["FieldKind", "TableLayout", "layouts_of"]
 
@@ -23,7 +25,8 @@ _DEFAULTS: Final[dict[str, float]] = {"?": False, "f": 0.0, "d": 0.0}
 _FLOATS: Final = frozenset("fd")
 
 
-class FieldKind(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FieldKind:
     """`form` is "number", "text", "numbers", "table", "tables" or "union"; `of` the enum, code or tables, if any."""
 
     form: str

@@ -7,12 +7,11 @@ instructions: a tensor that is read and was never written shows the tensor that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from itertools import chain
 from types import MappingProxyType
 from typing import TypeAlias
 
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.dtypes import nbytes
 from delegraph.program.memory.accesses import access
 from delegraph.program.schema import (

@@ -9,11 +9,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import field
 from typing import Any, Final, NoReturn, TypeVar
 
 from delegraph.errors import InvalidArgument
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.devices import CPU, Device
 from delegraph.program.schema import (
     AllocationDetails,
@@ -274,5 +273,5 @@ _VALUES: Final[dict[str, Callable[[str], Value]]] = {
 
 
 def _unquoted(text: str) -> str:
-    """A text that is quoted where it is not printable (`delegraph.tables.printable`)."""
+    """A text that is quoted where it is not printable (`delegraph.errors.printable`)."""
     return str(ast.literal_eval(text)) if text[:1] in ("'", '"') and text[-1:] == text[:1] else text

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from delegraph.errors import printable
 from delegraph.program.checks.verify_values import is_external
 from delegraph.program.devices import CPU, memory_devices, tagged_device
 from delegraph.program.schema import (
@@ -44,7 +45,6 @@ from delegraph.program.schema import (
     TensorList,
     TensorShapeDynamism,
 )
-from delegraph.tables import printable
 
 
 def to_text(program: Program) -> str:

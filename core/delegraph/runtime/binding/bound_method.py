@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from delegraph.interfaces.kernel import BoundCall
-from delegraph.program.inlining import Origin
+from delegraph.lazy_dataclass import replace
 from delegraph.program.limits import Limits
 from delegraph.program.walk import Place
 from delegraph.runtime.binding.blocks import Finish, bind_blocks
-from delegraph.runtime.binding.checking import InstructionCheck
 from delegraph.runtime.binding.instructions import Binder
-from delegraph.runtime.binding.shape_bindings import SettledBinder, ShapeBindings
 from delegraph.runtime.execution import executor
 from delegraph.runtime.execution.faults import instruction_fault
 from delegraph.runtime.execution.in_flight import InFlight
 from delegraph.runtime.execution.stop import Stop
-from delegraph.runtime.execution.tracing import EXECUTE, EventTracer, InstructionTracer
 from delegraph.runtime.values.memory import TempAllocator
+
+if TYPE_CHECKING:
+    from delegraph.program.inlining import Origin
+    from delegraph.runtime.execution.tracing import EventTracer
 
 __all__ = ["Execute", "around_calls", "bind_method"]
 
@@ -44,6 +45,8 @@ def around_calls(
     as_it_is: Wrap = lambda call, chain, instruction: call  # noqa: E731
     finish = Finish(as_it_is, as_it_is, as_it_is)
     if check:  # which submits nothing
+        from delegraph.runtime.binding.checking import InstructionCheck
+
         finish = replace(
             finish, run=InstructionCheck(binder.plan, binder.values, binder.delegates, binder.context).checked
         )
@@ -51,6 +54,8 @@ def around_calls(
         reset = partial(_resetting, temp_allocator.reset)
         finish = Finish(reset(finish.run), reset(finish.submit), finish.wait)
     if event_tracer is not None:
+        from delegraph.runtime.execution.tracing import InstructionTracer
+
         tracer = InstructionTracer(event_tracer, binder.plan, binder.slots, origins)
         finish = Finish(tracer.around(finish.run), tracer.submitting(finish.submit), tracer.waiting(finish.wait))
     return finish
@@ -82,6 +87,8 @@ def _bind(binder: Binder, finish: Finish, limits: Limits, origins: Mapping[Place
     fault_of = partial(instruction_fault, plan, values.slots, origins=origins)
     blocks = bind_blocks(plan, binder, finish, fault_of)
     if any(index in moving and moving[index].resizable for index in plan.inputs):
+        from delegraph.runtime.binding.shape_bindings import SettledBinder, ShapeBindings
+
         return ShapeBindings(
             plan,
             values,
@@ -115,8 +122,7 @@ def _resetting(reset: Callable[[], None], inner: Wrap) -> Wrap:
 
 def _traced(event_tracer: EventTracer, method_name: str, execute: Execute) -> Execute:
     def traced(stop: Stop) -> None:
-        event_tracer.create_event_block(EXECUTE)
-        with event_tracer.profile(EXECUTE, metadata=method_name.encode()):
+        with event_tracer.executing(method_name):
             execute(stop)
 
     return traced

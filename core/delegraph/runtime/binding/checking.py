@@ -10,7 +10,6 @@ wrapped when a method is loaded.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeGuard
@@ -30,14 +29,7 @@ from delegraph.runtime.execution.tracing import values_written
 from delegraph.runtime.resolution.delegates import Delegate
 from delegraph.runtime.values.values import Array, ValueTable
 
-__all__ = ["VARIABLE", "InstructionCheck", "is_asked_for"]
-
-VARIABLE: Final = "DELEGRAPH_CHECK"
-
-
-def is_asked_for(check: bool | None) -> bool:
-    """Whether to check: as was said, else as the environment variable says."""
-    return os.environ.get(VARIABLE, "") not in ("", "0") if check is None else check
+__all__ = ["InstructionCheck"]
 
 
 class InstructionCheck:

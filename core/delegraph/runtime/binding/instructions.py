@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import CO_VARARGS
 from types import FunctionType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from delegraph.errors import (
     PluginConflict,
     restated,
 )
-from delegraph.interfaces.backend import Argument
 from delegraph.interfaces.kernel import BoundCall, Kernel
 from delegraph.program.devices import CPU, tagged_device
 from delegraph.program.kernel_calls import Arguments, Need, kernel_key, needed_kernels, split_arguments
@@ -39,16 +39,18 @@ from delegraph.program.schema import (
     Tensor,
 )
 from delegraph.program.walk import instructions
-from delegraph.runtime.binding.rebinding import bound_by_address
 from delegraph.runtime.binding.schedule import Schedule
 from delegraph.runtime.execution.in_flight import Flight
 from delegraph.runtime.resolution.context import MethodContext
-from delegraph.runtime.resolution.delegates import Delegate
 from delegraph.runtime.resolution.kernels import KernelRegistry
 from delegraph.runtime.resolution.prim_ops import SCALAR_OPS, ScalarOp, et_copy_index, view_shape
 from delegraph.runtime.values.device_memory import copy_across
 from delegraph.runtime.values.values import Array, ValueTable, gatherer
 from delegraph.runtime.values.writes import WriteCheck, unplanned_inputs
+
+if TYPE_CHECKING:
+    from delegraph.interfaces.backend import Argument
+    from delegraph.runtime.resolution.delegates import Delegate
 
 
 def replaced_values(plan: ExecutionPlan) -> Iterator[int]:
@@ -166,6 +168,8 @@ class Binder:
         # Only addresses change: a call bound to each of the last few is cheaper than arguments handed in anew.
         moving = self.elsewhere_each_time(call.args) if delegate.binds_again else ()
         if moving:
+            from delegraph.runtime.binding.rebinding import bound_by_address
+
             return bound_by_address(self.slots, call.args, moving, partial(self.bind_again, delegate))
         context, handle, execute = self.delegate_context, delegate.handle, delegate.execute
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from delegraph.interfaces.backend import Argument
 from delegraph.interfaces.kernel import BoundCall
 from delegraph.runtime.values.values import Array, gatherer
+
+if TYPE_CHECKING:
+    from delegraph.interfaces.backend import Argument
 
 __all__ = ["bound_by_address"]
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from delegraph.lazy_dataclass import dataclass
-from delegraph.program.memory.live_ranges import place_of
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.schema import DelegateCall, ExecutionPlan, JumpFalseCall
 from delegraph.program.steps import Step, StepKind, straight_runs
 from delegraph.runtime.execution.faults import instruction_name
 from delegraph.runtime.execution.in_flight import Flight, InFlight
-from delegraph.runtime.resolution.delegates import Delegate
+
+if TYPE_CHECKING:
+    from delegraph.runtime.resolution.delegates import Delegate
 
 __all__ = ["IN_ORDER", "Order", "Schedule", "ScheduledStep", "make_schedule"]
 
@@ -66,6 +66,7 @@ def make_schedule(
     if not able:
         return IN_ORDER
     # Not on the way to a first result where nothing is submitted.
+    from delegraph.program.memory.live_ranges import place_of
     from delegraph.program.overlap import footprints, overlapped
 
     orders: dict[tuple[int, int], Order] = {}

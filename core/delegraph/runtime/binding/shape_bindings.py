@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 from delegraph.interfaces.backend import Argument
 from delegraph.interfaces.kernel import BoundCall, Kernel
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph.program.kernel_calls import Arguments, Need
 from delegraph.program.limits import Limits
 from delegraph.program.prim_op_names import ET_VIEW

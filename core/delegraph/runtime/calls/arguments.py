@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from delegraph.errors import InvalidArgument
+from delegraph.errors import InvalidArgument, printable
 from delegraph.runtime.calls.pytree import LEAF, TreeSpec, parse_treespec
-from delegraph.tables import printable
 
 __all__ = ["Arguments", "spec_of"]
 

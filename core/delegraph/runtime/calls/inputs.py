@@ -75,7 +75,7 @@ def borrowing_setter(
         if not (array.flags.aligned and lies_as(array, tensor)):
             _put_home(values, group, array)
             return
-        # By the plan nothing writes there (`borrowing.Uses`); a kernel that does it all the same meets an error.
+        # By the plan nothing writes there (`values/uses.py`); a kernel that does it all the same meets an error.
         shown = array.view()
         shown.flags.writeable = False
         values.place(tensor, shown)

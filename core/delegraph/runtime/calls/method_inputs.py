@@ -12,12 +12,13 @@ from delegraph.program.schema import ExecutionPlan, Tensor
 from delegraph.runtime.calls.arguments import Arguments
 from delegraph.runtime.calls.contract import dims_of_inputs, relation_check
 from delegraph.runtime.calls.inputs import InputSetter, borrowing_setter, expected_text, give_back, input_setter
-from delegraph.runtime.values.borrowing import Borrowing, Group
+from delegraph.runtime.values.borrowing import Borrowing
 from delegraph.runtime.values.values import ValueTable
 from delegraph.runtime.values.writes import changed_inputs, unplanned_inputs
 
 if TYPE_CHECKING:
     from delegraph.runtime.calls.device_inputs import Place
+    from delegraph.runtime.values.uses import Group
 
 __all__ = ["MethodInputs"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,9 +12,11 @@ from delegraph.errors import InvalidArgument
 from delegraph.interfaces.device import DeviceTensor
 from delegraph.program.schema import ExecutionPlan
 from delegraph.runtime.calls.inputs import give_back, lies_as
-from delegraph.runtime.calls.targets import Targets
-from delegraph.runtime.values.borrowing import Group
 from delegraph.runtime.values.values import Array, MovingTensor, ValueTable
+
+if TYPE_CHECKING:
+    from delegraph.runtime.calls.targets import Targets
+    from delegraph.runtime.values.uses import Group
 
 __all__ = ["Outputs"]
 

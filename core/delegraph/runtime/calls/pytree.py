@@ -11,11 +11,10 @@ from __future__ import annotations
 import json
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from delegraph.errors import InvalidArgument, InvalidProgram
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph.program.named_classes import fields_of, is_named_class
 
 PROTOCOL: Final = 1

@@ -8,7 +8,7 @@ still has a call of the Method on its stack. It looks only where it would be ref
 from __future__ import annotations
 
 import sys
-from threading import get_ident
+from _thread import get_ident
 from types import FrameType
 
 from delegraph.errors import InvalidState

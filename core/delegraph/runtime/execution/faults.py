@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from delegraph.errors import Internal, InvalidArgument, InvalidType, RuntimeFault, cause_of, restated
+from delegraph.errors import Internal, InvalidArgument, InvalidType, RuntimeFault, cause_of, printable, restated
 from delegraph.interfaces.device import DeviceTensor
-from delegraph.program.inlining import Origin
 from delegraph.program.schema import (
     Chain,
     DelegateCall,
@@ -20,7 +19,9 @@ from delegraph.program.schema import (
 )
 from delegraph.program.walk import Place, operands
 from delegraph.runtime.lacking import lacking
-from delegraph.tables import printable
+
+if TYPE_CHECKING:
+    from delegraph.program.inlining import Origin
 
 _FAULTS: Final[tuple[tuple[type[Exception], type[RuntimeFault]], ...]] = (
     (TypeError, InvalidType),

@@ -15,11 +15,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from delegraph.errors import Internal, InvalidState
-from delegraph.interfaces.backend import Argument
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, LogLevel
 from delegraph.runtime.execution.stop import Stop
 
 if TYPE_CHECKING:
+    from delegraph.interfaces.backend import Argument
     from delegraph.interfaces.submission import Event
 
 __all__ = ["Flight", "InFlight"]

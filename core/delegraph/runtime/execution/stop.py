@@ -15,21 +15,17 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import start_new_thread
+from _thread import allocate_lock as Lock
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from math import inf
 from operator import length_hint
-from queue import Empty, SimpleQueue
-from threading import Lock
 from time import monotonic
 from typing import Any
 
 from delegraph.errors import Cancelled, LimitExceeded, RuntimeFault
-from delegraph.interfaces.platform import DEFAULT_PLATFORM, LogLevel
 from delegraph.program.limits import Limits
 
-__all__ = ["WATCH", "Runs", "Stop", "time_exceeded"]
+__all__ = ["Runs", "Stop", "time_exceeded"]
 
 Cancel = Callable[[bool], object]
 """Tells an engine to stop its work (True), or that the stop is over (False)."""
@@ -94,13 +90,17 @@ class Runs:
         if self._ends_next:
             self.cancel()
         if self._watched:
-            WATCH.begin(stop, self._seconds)
+            from delegraph.runtime.execution import watch  # few programs have a limit that is to be watched
+
+            watch.WATCH.begin(stop, self._seconds)
         return stop
 
     def end(self, stop: Stop) -> None:
         """The run is over, in whatever way."""
         if self._watched:
-            WATCH.end(stop)
+            from delegraph.runtime.execution import watch
+
+            watch.WATCH.end(stop)
         stop.is_over = True
         # After `is_over`: a request that comes now sees it, and tells no engine to stop that nobody would let go.
         if stop.fault is not None:
@@ -123,63 +123,10 @@ def time_exceeded(seconds: float) -> LimitExceeded:
     return LimitExceeded(f"it has run for {seconds:g} seconds, its limit; set Limits(seconds=…) to give it more")
 
 
-class Watch:
-    """The thread that stops runs whose time is over. There is one, which starts when the first run is to be watched.
-
-    A run whose deadline is later than the moment at which the thread wakes anyway does not wake it: to be watched
-    costs such a run one entry in a dict.
-
-    Ctrl-C may fall between any two steps of `begin`, so it holds no lock that it could leave behind: a run is entered,
-    the thread woken, or started, in one step each. (`Condition` and `Thread.start` take several, and a lock that they
-    leave taken.) Should two threads be started, both do the same, and no run is stopped twice.
-    """
-
-    def __init__(self) -> None:
-        self._runs: dict[Stop, float] = {}
-        self._wakes = inf
-        self._changed: SimpleQueue[None] = SimpleQueue()
-        self._thread: int | None = None
-
-    def begin(self, stop: Stop, seconds: float) -> None:
-        """Stop the run when its `deadline`, `seconds` after its start, has come."""
-        self._runs[stop] = seconds
-        if stop.deadline < self._wakes:
-            self._changed.put(None)
-            if self._thread is None:
-                self._thread = start_new_thread(self._watch, ())
-
-    def end(self, stop: Stop) -> None:
-        """The run has ended."""
-        self._runs.pop(stop, None)
-
-    def _watch(self) -> None:
-        while True:
-            self._wakes = inf  # who begins while the runs are looked through wakes us again
-            self._wakes = wakes = self._stop_late_ones()
-            with suppress(Empty):
-                self._changed.get(timeout=None if wakes == inf else max(0.0, wakes - monotonic()))
-
-    def _stop_late_ones(self) -> float:
-        """Stop the runs whose time is over; returns the next deadline."""
-        now, next_one = monotonic(), inf
-        for stop, seconds in self._runs.copy().items():
-            if stop.deadline > now:
-                next_one = min(next_one, stop.deadline)
-            elif self._runs.pop(stop, None) is not None:
-                try:
-                    stop.request(time_exceeded(seconds))
-                except Exception as error:  # a backend's; the watch goes on for all others
-                    DEFAULT_PLATFORM.log(LogLevel.ERROR, f"a backend could not be stopped: {error}")
-        return next_one
-
-
-WATCH = Watch()
-
-
 def _after_fork() -> None:
-    """A child process has no watching thread, and its runs are its own."""
-    global WATCH, _ONE_AT_A_TIME
-    WATCH, _ONE_AT_A_TIME = Watch(), Lock()
+    """A child process has no other threads, and its runs are its own."""
+    global _ONE_AT_A_TIME  # noqa: PLW0603 - the child's own
+    _ONE_AT_A_TIME = Lock()
 
 
 if hasattr(os, "register_at_fork"):

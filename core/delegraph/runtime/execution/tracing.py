@@ -8,9 +8,8 @@ method loaded without one contains no trace of tracing. The vocabulary is ExecuT
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -20,7 +19,7 @@ import numpy as np
 from delegraph.errors import MemoryAllocationFailed
 from delegraph.interfaces.device import DeviceTensor
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.inlining import Origin
 from delegraph.program.schema import (
     Bool,
@@ -176,6 +175,21 @@ class EventTracer:
         block = EventBlock(name)
         self._blocks.append(block)
         return block
+
+    def loading(self, method_name: str) -> AbstractContextManager[None]:
+        """A block of its own for the body of a `with` statement, which loads a method; how long that takes is in it."""
+        self.create_event_block(f"{LOAD_METHOD} {method_name}")
+        return self.profile(LOAD_METHOD, metadata=method_name.encode())
+
+    def executing(self, method_name: str) -> AbstractContextManager[None]:
+        """As `loading`, of a body that runs the method."""
+        self.create_event_block(EXECUTE)
+        return self.profile(EXECUTE, metadata=method_name.encode())
+
+    @property
+    def keeps_outputs(self) -> bool:
+        """Whether the outputs of the program are to be kept."""
+        return self.debug_level >= DebugLevel.PROGRAM_OUTPUTS
 
     @contextmanager
     def profile(

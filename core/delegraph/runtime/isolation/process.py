@@ -18,11 +18,10 @@ from threading import Lock
 from typing import Any, BinaryIO, Final, cast
 
 from delegraph import errors
-from delegraph.errors import Internal, InvalidState, NotSupported, RuntimeFault
+from delegraph.errors import Internal, InvalidState, NotSupported, RuntimeFault, printable
 from delegraph.program.limits import Limits
 from delegraph.runtime.execution.stop import Runs
 from delegraph.runtime.isolation.frames import BadFrame, read, values_from, write
-from delegraph.tables import printable
 
 __all__ = ["Process"]
 

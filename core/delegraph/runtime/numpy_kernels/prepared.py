@@ -15,14 +15,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
-from numpy.typing import NDArray
+import numpy as np
 
 from delegraph.errors import InvalidArgument, RuntimeFault
 from delegraph.interfaces import BindContext, BoundCall, Kernel, KernelContext, KernelLibrary
 
 __all__ = ["Array", "Context", "Prepare", "Scalar", "content_dependent_kernel", "prepared_kernel", "when_constant"]
 
-Array: TypeAlias = NDArray[Any]
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 """A tensor argument, of any dtype and shape."""
 
 Context: TypeAlias = BindContext

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from functools import partial
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from delegraph.errors import (
     BackendMissing,
@@ -19,19 +18,19 @@ from delegraph.errors import (
     FallbackWarning,
     PluginError,
     RuntimeFault,
+    printable,
     restated,
 )
-from delegraph.interfaces.stamp import read_stamp
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field
 from delegraph.program.alternatives import is_variant, reasons_before
-from delegraph.program.inlining import Origin, inlined
 from delegraph.program.schema import BackendDelegate, ExecutionPlan
 from delegraph.program.walk import Place
-from delegraph.runtime.resolution.backends import BackendRegistry
-from delegraph.runtime.resolution.delegates import absence_of, check_stamp
-from delegraph.tables import printable
 
-__all__ = ["Alternatives", "ChosenPlan", "DelegateChoice", "blobs_of", "choose"]
+if TYPE_CHECKING:
+    from delegraph.program.inlining import Origin
+    from delegraph.runtime.resolution.backends import BackendRegistry
+
+__all__ = ["Alternatives", "ChosenPlan", "DelegateChoice", "DelegatesFailed", "blobs_of", "choose"]
 
 Alternatives: TypeAlias = Mapping[int, Sequence[ExecutionPlan]]
 """The alternatives of a method's delegates, by their index, in the order of preference."""
@@ -77,6 +76,14 @@ class ChosenPlan:
     failed: Mapping[BackendDelegate, str] = field(default_factory=dict)
 
 
+class DelegatesFailed(Exception):
+    """Delegates that could not be initialised, and in whose place others can run."""
+
+    def __init__(self, faults: Mapping[BackendDelegate, RuntimeFault]) -> None:
+        super().__init__(*map(str, faults.values()))
+        self.faults = faults
+
+
 def choose(
     plan: ExecutionPlan,
     alternatives: Alternatives,
@@ -104,6 +111,8 @@ def choose(
     _warn(plan, [choice for choice in choices if before is None or choice not in before.choices])
     if not chosen:
         return ChosenPlan(plan, tuple(choices), failed=failed)
+    from delegraph.program.inlining import inlined
+
     whole, origins = inlined(plan, chosen)
     return ChosenPlan(whole, tuple(choices), origins, failed)
 
@@ -116,6 +125,9 @@ def blobs_of(plan: ExecutionPlan, alternatives: Alternatives) -> frozenset[Backe
 
 def _reason_against(registry: BackendRegistry, failed: Mapping[BackendDelegate, str], record: BackendDelegate) -> str:
     """Why a blob cannot run here; "" if it can."""
+    from delegraph.interfaces.stamp import read_stamp
+    from delegraph.runtime.resolution.delegates import absence_of, check_stamp
+
     if record in failed:
         stamp = read_stamp(record.compile_specs) or "a blob without a stamp"
         return f"the backend failed on {stamp}: {failed[record]}"
@@ -131,6 +143,8 @@ def _reason_against(registry: BackendRegistry, failed: Mapping[BackendDelegate, 
 def _choice(
     plan: ExecutionPlan, index: int, place: int, taken: ExecutionPlan | None, reasons: Sequence[str]
 ) -> DelegateChoice:
+    from delegraph.interfaces.stamp import read_stamp
+
     record, fallback = plan.delegates[index], None
     if taken is not None and not is_variant(taken, record):
         fallback = tuple(dict.fromkeys(other.id for other in taken.delegates))
@@ -154,6 +168,8 @@ def _nothing_runs(
     )
     if faults:
         return restated(next(iter(faults.values())), text)
+    from delegraph.runtime.resolution.delegates import absence_of
+
     try:
         absent = absence_of(record, registry) is not None
     except PluginError:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from delegraph.errors import PluginError
-from delegraph.interfaces.backend import Availability, BackendInterface
 
 if TYPE_CHECKING:
+    from delegraph.interfaces.backend import Availability, BackendInterface
     from delegraph.plugins.registry import PluginRegistry
 
 __all__ = ["GROUP", "BackendRegistry"]
@@ -30,6 +30,8 @@ class BackendRegistry:
 
     def is_available(self, backend_name: str) -> Availability:
         """Whether the backend is installed, loads, and finds its device; if not, why. Never raises."""
+        from delegraph.interfaces.backend import Availability
+
         try:
             return Availability.of(self.get(backend_name))
         except PluginError as error:

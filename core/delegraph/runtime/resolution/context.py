@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from delegraph.runtime.execution.tracing import EventTracer
 from delegraph.runtime.values.memory import TempAllocator
 from delegraph.runtime.values.values import Array, ValueTable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from delegraph.runtime.execution.tracing import EventTracer
 
 _T = TypeVar("_T", bound=np.generic)
 

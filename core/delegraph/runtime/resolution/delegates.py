@@ -6,10 +6,8 @@ the blob and what to do.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -31,6 +29,7 @@ from delegraph.errors import (
     RuntimeFault,
     UntrustedFile,
     cause_of,
+    printable,
     restated,
 )
 from delegraph.interfaces.backend import (
@@ -45,13 +44,12 @@ from delegraph.interfaces.backend import (
 )
 from delegraph.interfaces.options import Options
 from delegraph.interfaces.stamp import STAMP_KEY, BlobStamp, read_stamp
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph.logs import Logger
 from delegraph.program.schema import BackendDelegate, Buffer, ExecutionPlan
-from delegraph.runtime.execution.tracing import LOAD_DELEGATE
 from delegraph.runtime.lacking import lacking
+from delegraph.runtime.resolution.alternatives import DelegatesFailed
 from delegraph.runtime.resolution.backends import BackendRegistry
-from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.interfaces.submission import Event
@@ -160,14 +158,6 @@ def load_delegates(
         return tuple(loaded), destroy.pop_all().close
 
 
-class DelegatesFailed(Exception):
-    """Delegates that could not be initialised, and in whose place others can run."""
-
-    def __init__(self, faults: Mapping[BackendDelegate, RuntimeFault]) -> None:
-        super().__init__(*map(str, faults.values()))
-        self.faults = faults
-
-
 _OF_THE_CALLER: Final = (
     *(InvalidArgument, InvalidType, InvalidState, LimitExceeded),
     *(InvalidProgram, InvalidExternalData, UntrustedFile, AccessFailed),
@@ -266,9 +256,7 @@ def _init(
 ) -> Delegate:
     hook = partial(registry.plugins.bound, "delegraph.backends", backend)
     specs = tuple(spec for spec in record.compile_specs if spec.key != STAMP_KEY)
-    with (
-        nullcontext() if context.event_tracer is None else context.event_tracer.profile(f"{LOAD_DELEGATE} {record.id}")
-    ):
+    with _traced(context, record.id):
         handle = hook("init")(context, blob, specs)
     _refuse_unread(context.runtime_specs, record.id)
     execute = np.errstate(all="ignore")(hook("execute"))
@@ -307,6 +295,14 @@ def _fork(backend: BackendInterface, like: Delegate, context: BackendInitContext
     return replace(like, handle=handle, num_outputs=backend.num_outputs(handle), cancel=partial(backend.cancel, handle))
 
 
+def _traced(context: BackendInitContext, backend_id: str) -> AbstractContextManager[None]:
+    if context.event_tracer is None:
+        return nullcontext()
+    from delegraph.runtime.execution.tracing import LOAD_DELEGATE
+
+    return context.event_tracer.profile(f"{LOAD_DELEGATE} {backend_id}")
+
+
 def _refuse_unread(options: Mapping[str, object], backend_id: str) -> None:
     """Raise `InvalidArgument` for options that the backend did not look at."""
     if isinstance(options, Options) and options.unread:
@@ -318,7 +314,9 @@ def _refuse_unread(options: Mapping[str, object], backend_id: str) -> None:
 def _bind_within_wrappers(backend: BackendInterface, registry: BackendRegistry) -> BindHook:
     """`bind`, whose calls tools see as the `execute`s that they stand for. Wrappers are bound once, as binds are many,
     and by threads, for sessions share them."""
-    bound = threading.local()
+    from threading import local
+
+    bound = local()
     execute = registry.plugins.bound("delegraph.backends", backend, "execute", lambda *_: bound.call())
 
     def bind(context: BackendExecutionContext, handle: Handle, args: Sequence[Argument]) -> Callable[[], object] | None:

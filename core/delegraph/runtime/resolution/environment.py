@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import cause_of
-from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.platform import DEFAULT_PLATFORM, Platform
 from delegraph.lazy_dataclass import dataclass
 from delegraph.program.limits import DEFAULT_LIMITS, Limits
@@ -14,6 +14,7 @@ from delegraph.runtime.resolution.backends import BackendRegistry
 from delegraph.runtime.resolution.kernels import KernelOrder, KernelRegistry
 
 if TYPE_CHECKING:
+    from delegraph.interfaces.backend import BackendInterface
     from delegraph.interfaces.compilation_cache import CacheChoice
     from delegraph.plugins.registry import PluginRegistry
 
@@ -58,6 +59,11 @@ class Environment:
         again = dict(prefer) if prefer and plugins is None else None
         chosen = _platform_called(platform, registry)
         return cls(kernels, backends, registry, chosen, limits or DEFAULT_LIMITS, check, again, cache)
+
+    @property
+    def checks_calls(self) -> bool:
+        """Whether calls are watched: as was said, else as the environment variable says."""
+        return os.environ.get("DELEGRAPH_CHECK", "") not in ("", "0") if self.check is None else self.check
 
     @property
     def has_own_plugins(self) -> bool:

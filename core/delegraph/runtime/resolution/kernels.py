@@ -19,11 +19,11 @@ from delegraph.errors import (
     PluginUnavailable,
     PluginWarning,
     not_loaded_text,
+    printable,
 )
 from delegraph.interfaces.kernel import Kernel, KernelKey, KernelLibraryInterface, kernel_key_text
 from delegraph.lazy_dataclass import dataclass
 from delegraph.program.kernel_calls import Need
-from delegraph.tables import printable
 
 if TYPE_CHECKING:
     from delegraph.plugins.discovery import Offer

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import Internal, NotSupported
-from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.device import DeviceAllocator, DeviceMemoryBuffer, DeviceTensor
 from delegraph.interfaces.platform import Platform
 from delegraph.program.devices import Device, memory_devices, target_device
 from delegraph.program.schema import ExecutionPlan
 from delegraph.runtime.values.memory import host_memory
 from delegraph.runtime.values.values import Array, Shape
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from delegraph.interfaces.backend import BackendInterface
 
 __all__ = ["allocator_on", "copy_across", "planned_buffers"]
 

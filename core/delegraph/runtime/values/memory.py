@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import DelegraphError, InvalidArgument, MemoryAllocationFailed, cause_of
-from delegraph.interfaces.backend import BackendInterface
 from delegraph.interfaces.device import DeviceMemoryBuffer
 from delegraph.interfaces.platform import ALIGNMENT, DEFAULT_PLATFORM, Platform
 from delegraph.lazy_dataclass import dataclass
 from delegraph.program.schema import Buffer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from delegraph.interfaces.backend import BackendInterface
 
 PLAN_ALIGNMENT: Final = 16
 """Bytes. Offsets in a plan are multiples of it (ExecuTorch `exir/tensor.py`), so memory has to begin at one."""

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument, InvalidType
 from delegraph.interfaces.device import DeviceTensor
 from delegraph.program.dtypes import numpy_dtype, scalar_type
 from delegraph.runtime.values.values import Array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _SAME_WIDTH = {1: "uint8", 2: "int16"}
 """Integer dtypes to carry those across that NumPy itself does not know: float8 and bfloat16."""

@@ -8,7 +8,6 @@ a second value over the same bytes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from delegraph.errors import InvalidExternalData, InvalidProgram, RuntimeFault, restated
 from delegraph.interfaces.device import DeviceMemoryBuffer, DeviceTensor
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, field, replace
 from delegraph.program.checks.verify_values import is_external, is_stored
 from delegraph.program.dtypes import nbytes, numpy_dtype
 from delegraph.program.schema import (

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from delegraph.errors import InvalidArgument, LimitExceeded
 from delegraph.interfaces.device import DeviceMemoryBuffer, DeviceTensor
@@ -31,12 +30,15 @@ from delegraph.program.schema import (
 )
 from delegraph.program.strides import dense_strides
 
-Array: TypeAlias = NDArray[np.generic]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[np.generic]]
 """The value of a tensor. That of a tensor in a device's memory is a `DeviceTensor`, which kernels never meet: they work
 in the CPU's memory (`program/checks/verify_devices.py`)."""
 Memory: TypeAlias = "NDArray[np.uint8] | DeviceMemoryBuffer"
 Shape: TypeAlias = tuple[int, ...]
-Allocate: TypeAlias = Callable[[int], NDArray[np.uint8]]
+Allocate: TypeAlias = "Callable[[int], NDArray[np.uint8]]"
 
 SCALARS: Final = (Int, Bool, Double)
 LISTS_OF_VALUES: Final = (IntList, TensorList, OptionalTensorList)

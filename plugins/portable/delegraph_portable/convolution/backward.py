@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from delegraph.interfaces import BoundCall
+from delegraph.lazy_dataclass import replace
 from delegraph.runtime.numpy_kernels.evaluate import contiguous_staging_buffer, nothing, staged_call, staging_buffer
 from delegraph.runtime.numpy_kernels.prepared import Array, Context
 from delegraph.runtime.numpy_kernels.promotion import check_same_dtype, compute_type

@@ -7,12 +7,11 @@ unless `align_corners` makes the corner samples of input and output coincide.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 
-from delegraph.lazy_dataclass import dataclass
+from delegraph.lazy_dataclass import dataclass, replace
 from delegraph.runtime.numpy_kernels.prepared import Array
 from delegraph.runtime.numpy_kernels.promotion import FLOAT32, DType
 

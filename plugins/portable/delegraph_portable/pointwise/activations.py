@@ -23,9 +23,7 @@ from delegraph.runtime.numpy_kernels.promotion import (
 from delegraph.runtime.numpy_kernels.shapes import wrap_dim
 
 from ..library import elementwise, kernel, prepare_out
-from .arithmetic import clamp
 from .error_function import erf
-from .unary import sigmoid
 
 
 @kernel("aten::relu.out")
@@ -36,6 +34,8 @@ def relu(context: Context, self: Array, out: Array) -> BoundCall:
 
 @kernel("aten::hardtanh.out")
 def hardtanh(context: Context, self: Array, min_val: Scalar, max_val: Scalar, out: Array) -> BoundCall:
+    from .arithmetic import clamp  # which a program of `relu` does without, as `sigmoid` below
+
     # The bounds take the tensor's dtype, whatever theirs.
     low, high = (np.asarray(bound).astype(self.dtype) for bound in (min_val, max_val))
     return clamp(context, self, low, high, out)
@@ -109,10 +109,12 @@ def glu(context: Context, self: Array, dim: int, out: Array) -> BoundCall:
     if self.ndim == 0 or self.shape[dim] % 2:
         raise InvalidArgument(f"argument 'self' of shape {self.shape} cannot be halved along dimension {dim}")
     first, second = np.split(self, 2, axis=dim)
-    return elementwise(context, _glu, (first, second), out, self.dtype)
+    from .unary import sigmoid
+
+    return elementwise(context, partial(_glu, sigmoid), (first, second), out, self.dtype)
 
 
-def _glu(first: Array, second: Array, out: Array) -> None:
+def _glu(sigmoid: Callable[[Array, Array], object], first: Array, second: Array, out: Array) -> None:
     sigmoid(second, out)
     np.multiply(out, first, out)
 
