@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import DelegraphError, Internal, cause_of, restated
 from delegraph.interfaces.backend import BackendInitContext
@@ -41,7 +41,7 @@ from delegraph.runtime.resolution.alternatives import ChosenPlan, blobs_of, choo
 from delegraph.runtime.resolution.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.resolution.context import MethodContext
 from delegraph.runtime.resolution.delegates import Backends, Delegate, DelegatesFailed, find_backends, load_delegates
-from delegraph.runtime.shared_state import SharedState, buffers_of, delegates_buffers
+from delegraph.runtime.shared_state import DelegatesBuffers, SharedState, buffers_of
 from delegraph.runtime.state import State, StateBuffer
 from delegraph.runtime.values.borrowing import Borrowing, Lent, Uses, find_lent
 from delegraph.runtime.values.device_memory import planned_buffers
@@ -216,8 +216,7 @@ def _delegates(
     environment, tracer = program.environment, choices.event_tracer
     options = by_backend_id(choices.backend_options, program.backend_ids, environment.plugin_registry())
     cache = cache_of(environment.cache)
-    buffers: dict[str, StateBuffer] = {}
-    state_of = delegates_buffers(plan.name, buffers, choices.shared_state, choices.limits, environment.platform)
+    buffers = DelegatesBuffers(plan.name, choices.shared_state, choices.limits, environment.platform)
     states: dict[int, set[str]] = {}
 
     noted = NotedData(program.named_data) if plan.name in program.alternatives else None
@@ -226,9 +225,14 @@ def _delegates(
     def context_for(index: int) -> BackendInitContext:
         def mutable_buffer(name: str, initial: Array) -> Array:
             states.setdefault(index, set()).add(name)
-            return state_of(name, initial)
+            return buffers.in_memory(name, initial)
 
-        runtime_specs = Options(options.get(plan.delegates[index].id, {}))
+        def device_buffer(name: str, initial: Array, make: Callable[[Array], Any]) -> Any:
+            states.setdefault(index, set()).add(name)
+            return buffers.on_device(backend, name, initial, make)
+
+        backend = plan.delegates[index].id
+        runtime_specs = Options(options.get(backend, {}))
         return BackendInitContext(
             plan.name,
             named_data,
@@ -236,7 +240,8 @@ def _delegates(
             tracer,
             environment.platform,
             mutable_buffer,
-            BackendCache(plan.delegates[index].id, cache, program.digest),
+            BackendCache(backend, cache, program.digest),
+            device_buffer,
         )
 
     # A handle that was made with other options, or reports to another tracer, is not what this caller asked for.
@@ -254,7 +259,7 @@ def _delegates(
     in_flight = InFlight()
     keys_read = None if noted is None else noted.keys_read
     destroy = in_flight.destroying(destroy)
-    return LoadedDelegates(delegates, options, tracer, buffers, states, in_flight, destroy, keys_read)
+    return LoadedDelegates(delegates, options, tracer, buffers.own, states, in_flight, destroy, keys_read)
 
 
 def _places(plan: ExecutionPlan, memory: MemoryManager, backends: Backends) -> dict[int, Place]:

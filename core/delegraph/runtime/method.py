@@ -113,7 +113,7 @@ class Method:
     @cached_property
     def _new_targets(self) -> TargetCheck:
         own: list[Array] = [buffer for buffer in self._loaded.planned_memory.buffers if isinstance(buffer, np.ndarray)]
-        own += [buffer.array for buffer in self.state.buffers.values()]
+        own += [buffer.memory for buffer in self.state.buffers.values()]
         return TargetCheck(self._loaded.plan, self._loaded.values, own)
 
     def _run(self, own: bool, targets: Targets | None) -> None:

@@ -116,6 +116,27 @@ def test_a_state_is_kept(states: str) -> None:
         run(torch.tensor(8), torch.randn(1, 4))
 
 
+def test_a_state_on_the_device_is_read_set_saved_reset_and_forked(tmp_path: Path) -> None:
+    lowered = delegraph.lower(Cache().eval(), (torch.tensor(0), torch.randn(1, 4)), backends=["webgpu"])
+    run = delegraph.load(bytes(lowered), backend_options={"webgpu": {"states": "device"}})
+    ones, rows = torch.ones(1, 4), np.zeros((8, 4), np.float32)
+    for place in (0, 5):
+        run(torch.tensor(place), ones)
+        rows[place] = 1
+    np.testing.assert_array_equal(run.state["rows"], rows)
+    run.state.save(tmp_path / "rows.ptd")
+    other = run.fork()
+    assert run(torch.tensor(5), 2 * ones).tolist() == [3 * 1.125] * 4
+    assert other(torch.tensor(1), ones).tolist() == [3 * 1.125] * 4
+    run.state["rows"][...] = 1
+    assert run(torch.tensor(0), ones).tolist() == [9.0] * 4
+    run.state.reset()
+    assert run(torch.tensor(2), ones).tolist() == [1.125] * 4
+    run.state.load(tmp_path / "rows.ptd")
+    np.testing.assert_array_equal(run.state["rows"], rows)
+    assert run(torch.tensor(2), ones).tolist() == [3 * 1.125] * 4
+
+
 @pytest.mark.parametrize("states", ["host", "device"])
 def test_a_small_llama_decodes_with_its_cache(states: str) -> None:
     torch.manual_seed(0)
@@ -151,7 +172,12 @@ def test_methods_share_what_is_on_the_device() -> None:
     session = delegraph.load(bytes(lowered), method="first", backend_options={"webgpu": {"states": "device"}})
     assert session(*x).tolist() == [2.0] * 4
     assert session.second(*x).tolist() == [4.0] * 4
+    assert session.state["kept"].tolist() == [2.0] * 4
     assert session(*x).tolist() == [6.0] * 4
+    lowered = delegraph.lower(models, dict.fromkeys(models, x), backends={"first": ["webgpu"]}, config=config)
+    options = {"webgpu": {"states": "device"}}
+    with pytest.raises(NotSupported, match=r"on its device between runs.* load with the option of that backend"):
+        delegraph.load(bytes(lowered), method="first", backend_options=options)
 
 
 def test_a_program_of_the_table_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
