@@ -49,14 +49,14 @@ class Assigned:
     on_host: tuple[str, ...]
 
 
-def graph_of(model: ir.Model) -> Graph:
-    """Take the larger weights out of a model, and name its nodes; changes it."""
+def graph_of(model: ir.Model, inline: int = INLINE_BYTES) -> Graph:
+    """Take the weights of more than `inline` bytes out of a model, and name its nodes; changes it."""
     for inner in model.graphs():
         for node in inner:
             node.name = node.outputs[0].name
     for value in model.graph.initializers.values():
         tensor = value.const_value  # one that is elsewhere already is a weight of another file
-        if tensor is not None and tensor.nbytes > INLINE_BYTES and not isinstance(tensor, ir.ExternalTensor):
+        if tensor is not None and tensor.nbytes > inline and not isinstance(tensor, ir.ExternalTensor):
             lay_beside(value)
     weights = taken_out(model.graph)
     return Graph(ir.to_proto(model).SerializeToString(), weights)
