@@ -220,6 +220,17 @@ def test_what_it_takes_and_fails_to_run_is_left(
     torch.testing.assert_close(delegraph.load(bytes(lowered))(*args), function(*args), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("function", [lambda x: x.amax(1), lambda x: x.aminmax()[0], nn.functional.relu6])
+def test_places_beyond_32_bits_are_not_cut(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return function(x), y.relu() * 2
+
+    args = (torch.tensor([[2**31, -8, 9], [1, 2, -(2**40)]]), torch.randn(3))
+    result = delegraph.load(bytes(delegraph.lower(Model(), args, backends=["webgpu"])))(*args)
+    assert torch.equal(result[0], function(args[0]))
+
+
 def test_a_graph_that_it_does_not_take_whole_is_refused() -> None:
     program = to_edge(torch.export.export(nn.ReLU(), (torch.randn(4),))).exported_program()
     blob = unpack_graph(WebGpuLowering.preprocess(program, []).processed_bytes, WEBGPU)
