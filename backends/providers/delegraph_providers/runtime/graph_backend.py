@@ -216,7 +216,8 @@ def _session(
     from delegraph_providers.engine import ProviderFailed, left_to_the_cpu, require_precision, session, version_of
 
     provider = options.chosen_provider
-    require_precision(provider, options)
+    borders = [tensor.dtype for tensor in (*blob.inputs, *blob.outputs)]
+    require_precision(provider, options, [*borders, *(weight.dtype for weight in blob.weights)])
     entries = {"session.record_ep_graph_assignment_info": "1", "session.load_model_format": "ONNX"}
     if not blob.on_host:
         entries["session.disable_cpu_ep_fallback"] = "1"

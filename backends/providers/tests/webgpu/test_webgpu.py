@@ -244,14 +244,17 @@ def test_a_graph_that_it_does_not_take_whole_is_refused() -> None:
             WebGpuBackend().init(BackendInitContext("forward"), data, [])
 
 
-def test_float16_needs_a_device_that_has_it() -> None:
+@pytest.mark.parametrize("halved", [False, True], ids=["computed", "taken and given"])
+def test_float16_needs_a_device_that_has_it(halved: bool) -> None:
     model, args = model_of(WHOLE["encoder"])
-    lowered = delegraph.lower(model, args, backends=["webgpu{precision=f16}"])
+    if halved:
+        model, args = model.half(), (args[0].half(),)
+    lowered = delegraph.lower(model, args, backends=["webgpu" if halved else "webgpu{precision=f16}"])
     assert not lowered.report.methods["forward"].leftovers
     try:
-        require_precision(WEBGPU, graph_options(WEBGPU)(precision="f16"))
+        require_precision(WEBGPU, graph_options(WEBGPU)(), ["float16"])
     except NotSupported:
-        with pytest.raises(NotSupported, match="does not compute in float16: lower with precision=f32"):
+        with pytest.raises(NotSupported, match="has no float16: lower a model in float32, with precision=f32"):
             delegraph.load(bytes(lowered))
     else:
         torch.testing.assert_close(delegraph.load(bytes(lowered))(*args), model(*args), rtol=1e-2, atol=2e-2)
