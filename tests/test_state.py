@@ -26,6 +26,7 @@ from delegraph.errors import (
     InvalidType,
     LoweringError,
     NotFound,
+    NotSupported,
 )
 from delegraph.interfaces import (
     BackendDetails,
@@ -461,11 +462,13 @@ class KeeperRuntime(BackendInterface):
         np.multiply(total, 2, out=args[-1])
 
 
-def with_keeper(partitioner: dict[str, list[Partitioner]], **options: Any) -> bytes:
+def with_keeper(
+    partitioner: dict[str, list[Partitioner]], methods: Sequence[str] = ("put", "put2", "get"), **options: Any
+) -> bytes:
     plugins = PluginRegistry.discover()
     plugins.register("lowerings", "Keeper", Keeper)
     plugins.register("lowerings", "Hoarder", Hoarder)
-    programs = {name: export(METHODS[name.rstrip("2")], X) for name in ("put", "put2", "get")}
+    programs = {name: export(METHODS[name.rstrip("2")], X) for name in methods}
     edge = delegraph.to_edge_transform_and_lower(programs, partitioner=partitioner, plugins=plugins)
     return edge.to_executorch(ExecutorchBackendConfig(share_mutable_buffers=True, **options)).buffer
 
@@ -579,6 +582,85 @@ def test_a_delegate_alone_with_its_state_is_saved_reset_and_forked(tmp_path: Pat
     assert session(ONES)[0] == 2 * 8
     session.state.load(tmp_path / "kept.ptd")
     assert session.state["sum"][0] == 8
+
+
+class Away:
+    """A buffer whose value is on a device after each run."""
+
+    def __init__(self, memory: Any) -> None:
+        self.memory, self.value = memory, None
+
+    def copy_to_host(self) -> None:
+        if self.value is not None:
+            self.memory[...], self.value = self.value, None
+
+
+class AwayRuntime(KeeperRuntime):
+    def init(self, context: Any, processed: Any, compile_specs: Any) -> Any:
+        initial = np.full(4, 7, np.float32), np.zeros(1, np.int64)
+        return [context.device_buffer(name, value, Away) for name, value in zip(("sum", "count"), initial, strict=True)]
+
+    def execute(self, context: Any, handle: Any, args: Any) -> None:
+        for buffer, more in zip(handle, (args[0], 1), strict=True):
+            buffer.value = (buffer.memory if buffer.value is None else buffer.value) + more
+            assert buffer.memory[0] != buffer.value[0], "a run leaves the host's memory alone"
+        np.multiply(handle[0].value, 2, out=args[-1])
+
+
+def test_a_state_on_a_device_is_read_set_saved_and_forked(tmp_path: Path) -> None:
+    plugins = PluginRegistry.discover()
+    plugins.register("lowerings", "Keeper", Keeper)
+    program = bytes(delegraph.lower(Put(), X, backends=[Everything("Keeper")], plugins=plugins))
+    session = delegraph.load(program, backends={"Keeper": AwayRuntime()})
+    assert session.state["sum"][0] == 7
+    session(ONES)
+    session.state.save(tmp_path / "kept.ptd")
+    assert (session.state["sum"][0], session["forward"].method.get_attribute("count")[0]) == (8, 1)
+    fork = session.fork()
+    assert (fork(ONES)[0], fork.state.copy()["sum"][0], session.state["sum"][0]) == (2 * 9, 9, 8)
+    session.state["sum"][...] = 20
+    assert session(ONES)[0] == 2 * 21
+    session.state["sum"] = np.zeros(4, np.float32)
+    assert session(ONES)[0] == 2 * 1
+    session.state.reset()
+    assert session(ONES)[0] == 2 * 8
+    session(ONES)
+    session.state.load(tmp_path / "kept.ptd")
+    assert (session.state["sum"][0], session(ONES)[0]) == (8, 2 * 9)
+    fork.state.restore(session.state)
+    assert fork.state["sum"][0] == 9
+
+
+def test_delegates_share_a_state_on_a_device() -> None:
+    program = with_keeper({"put": [Everything("Keeper")], "put2": [Everything("Keeper")]}, ("put", "put2"))
+    session = delegraph.load(program, method="put", backends={"Keeper": AwayRuntime()})
+    session.put(ONES)
+    session.put2(ONES)
+    assert (session.state["sum"][0], session.state["count"][0]) == (9, 2)
+    fork = session.fork()
+    fork.put2(ONES)
+    assert (fork.state["sum"][0], session.state["sum"][0]) == (10, 9)
+    made_by_hand = AwayRuntime().init(BackendInitContext("forward"), b"", ())
+    assert made_by_hand[0].memory[0] == 7
+
+
+def test_a_state_on_a_device_is_not_shared_with_what_reads_the_hosts() -> None:
+    class Half(AwayRuntime):
+        """The second delegate has its state in the host's memory."""
+
+        def init(self, context: Any, processed: Any, compile_specs: Any) -> Any:
+            return super().init(context, processed, compile_specs) if context.method_name == "put" else reads(context)
+
+    def reads(context: Any) -> Any:
+        return KeeperRuntime().init(context, b"", ())
+
+    told = "Keeper keeps the mutable buffer 'sum' on its device between runs, and a method that shares it reads it else"
+    with pytest.raises(NotSupported, match=told):
+        delegraph.load(with_keeper({"put": [Everything("Keeper")]}), method="put", backends={"Keeper": AwayRuntime()})
+    delegates = with_keeper({"put": [Everything("Keeper")], "put2": [Everything("Keeper")]}, ("put", "put2"))
+    session = delegraph.load(delegates, method="put", backends={"Keeper": Half()})
+    with pytest.raises(NotSupported, match=f"method 'put2': {told}"):
+        session.put2(ONES)
 
 
 def test_a_delegate_that_keeps_shared_state_to_itself_is_refused() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import atheris
 
-PACKAGES = [f"delegraph{name}" for name in ("", "_cpu", "_portable", "_dsp", "_npu", "_machines")]
+PACKAGES = [f"delegraph{name}" for name in ("", "_cpu", "_mnn", "_providers", "_portable", "_dsp", "_npu", "_machines")]
 
 with atheris.instrument_imports(include=PACKAGES):
     from tests.fuzz.harness import exercise

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.fuzz.blobs import read_blob
 
 from delegraph.aot import parse_etrecord
 from delegraph.devtools import load_bundled_program
 from delegraph.errors import DelegraphError
-from delegraph.interfaces import BackendInitContext
 from delegraph.interfaces.memory_hierarchy import read_memory_hierarchy
 from delegraph.plugins.registry import PluginRegistry
 from delegraph.program import deserialize_flat_tensor, to_text
@@ -45,7 +45,7 @@ def exercise(data: bytes) -> bool:
     """Do everything with `data` that can be done with a file of its kind; whether it was taken."""
     try:
         if data[:7] in (b"DLGBLOB", b"DLGRCPU"):
-            CpuBackend().init(BackendInitContext("forward"), data, [])
+            read_blob(data)
         elif data[:2] == b"PK":
             parse_etrecord(io.BytesIO(data))
         elif data[4:8] == b"FT01":

@@ -1,7 +1,7 @@
 """Bytes -> other bytes: bits and pieces anywhere, and where the file can be read, its own fields.
 
 Of a program the tables of its flatbuffer are changed one by one and put together again, so that what is reached lies
-behind the reader; of a blob of the cpu backend its header and its graph, with the checksums made right; of an ETRecord
+behind the reader; of a blob its header and its graph, with the checksums made right; of an ETRecord
 the JSON of its programs and the pickles and storages of their tensors, zipped again; of a TOML file its lines.
 """
 
@@ -20,10 +20,10 @@ from zipfile import BadZipFile, ZipFile
 
 import onnx
 from core.tests.program.test_fuzz import mutated
+from tests.fuzz.blobs import format_of_blob
 
 from delegraph.errors import DelegraphError
 from delegraph.program.raw_tables import read_tables, write_tables
-from delegraph_cpu.blob import FORMAT
 
 __all__ = ["mutate"]
 
@@ -141,8 +141,9 @@ def _toml(data: bytes, rng: random.Random) -> bytes:
 
 def _blob(data: bytes, rng: random.Random) -> bytes:
     """Another header or graph, with the checksums that it has to have."""
+    form = format_of_blob(data)
     try:
-        content = FORMAT.unpack(data)
+        content = form.unpack(data)
         header, sections = content.header, {name: bytes(content.view(name)) for name in content.names}
     except DelegraphError:
         return _bits(data, rng)
@@ -150,7 +151,7 @@ def _blob(data: bytes, rng: random.Random) -> bytes:
         _change_somewhere(header, rng)
     else:
         sections["graph"] = _graph(sections["graph"], rng)
-    return FORMAT.pack(header, sections)
+    return form.pack(header, sections)
 
 
 def _graph(data: bytes, rng: random.Random) -> bytes:
@@ -162,7 +163,10 @@ def _graph(data: bytes, rng: random.Random) -> bytes:
     change = rng.choice([*_GRAPH_CHANGES, None])
     if change is None or not model.graph.node:
         return _bits(data, rng)
-    change(model, rng)
+    try:
+        change(model, rng)
+    except UnicodeDecodeError:  # a name of a node is no text
+        return _bits(data, rng)
     return bytes(model.SerializeToString())
 
 

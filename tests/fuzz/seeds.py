@@ -15,7 +15,7 @@ from core.tests.runtime.test_module import LEAF, arguments, node, text
 from onnx import TensorProto, helper
 
 from delegraph.devtools import BundledProgram, MethodTestCase, MethodTestSuite, serialize_bundled_program
-from delegraph.interfaces import BlobStamp, BlobTensor
+from delegraph.interfaces import BlobStamp, BlobTensor, PlacesInfo
 from delegraph.program import serialize_flat_tensor, serialize_program
 from delegraph.program.contract import CONTRACT_KEY, DimRange, MethodContract, write_contracts
 from delegraph.program.etdump import serialize_etdump
@@ -23,10 +23,16 @@ from delegraph.program.files.seal import sealed
 from delegraph.program.flat_tensor import ExternalData, FlatTensor, TensorLayout
 from delegraph.program.raw_tables import read_tables, write_tables
 from delegraph.program.schema import NamedData, OptionalTensorList, Program, ScalarType
-from delegraph_cpu.blob import Blob, Weight, pack
+from delegraph_cpu.blob import Blob, StateInfo, Weight, pack
 from delegraph_dsp.device import device_named
 from delegraph_dsp.device import device_text as dsp_text
+from delegraph_mnn.blob import FORMAT as MNN
 from delegraph_npu.device import device_text as npu_text
+from delegraph_providers.blob import Blob as CompiledBlob
+from delegraph_providers.blob import CompiledNode, format_of
+from delegraph_providers.blob import pack as pack_binary
+from delegraph_providers.graph_blob import GraphBlob
+from delegraph_providers.providers import QNN, WEBGPU
 
 __all__ = ["SEEDS"]
 
@@ -99,10 +105,54 @@ def blob() -> bytes:
         [helper.make_tensor_value_info("y", 1, [2])],
         [own, helper.make_tensor("c", TensorProto.BOOL, [], b"\x01", raw=True)],
     )
-    model = onnx.helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     borders = (BlobTensor("x", "float32", (2,)),), (BlobTensor("y", "float32", (2,)),)
     weights = (Weight("w", "float32", (2,), 8),)
-    return pack(Blob("1.23.0", *borders, weights, model.SerializeToString()), [np.float32([1, 2]).tobytes()])
+    return pack(Blob("1.23.0", *borders, weights, _model_of(graph)), [np.float32([1, 2]).tobytes()])
+
+
+def _device_blobs() -> list[bytes]:
+    """Blobs of WebGPU (a state, a place, a node of the CPU's), of MNN (a weight of 8 bits) and of QNN (a binary)."""
+    x, y, places = (BlobTensor("x", "float32", (2,)), BlobTensor("y", "float32", (2,)), BlobTensor("p", "int64", (1,)))
+    info = helper.make_tensor_value_info
+    codes = (helper.make_tensor("c", TensorProto.INT8, [2], b"\1\2", raw=True), _float_tensor("s", [], 2.0))
+    takes = [
+        helper.make_node("Cast", ["p"], ["i"], name="i", to=TensorProto.INT32),
+        helper.make_node("Gather", ["k", "i"], ["g"], name="g"),
+        helper.make_node("Add", ["x", "g"], ["y"], name="y"),
+        helper.make_node("Add", ["k", "w"], ["n"], name="n"),
+    ]
+    dequantizes = [
+        helper.make_node("DequantizeLinear", ["c", "s"], ["f"], name="f"),
+        helper.make_node("Add", ["x", "f"], ["y"], name="y"),
+    ]
+    inputs = [info("x", 1, [2]), info("p", TensorProto.INT64, [1]), info("k", 1, [2])]
+    stateful = helper.make_graph(
+        takes, "g", inputs, [info("y", 1, [2]), info("n", 1, [2])], [_float_tensor("w", [2], [1, 2])]
+    )
+    plain = helper.make_graph(dequantizes, "g", [info("x", 1, [2])], [info("y", 1, [2])], codes)
+    gpu = GraphBlob(
+        *("onnxruntime-webgpu 1.27.0", (x, places), (y,), (), _model_of(stateful)),
+        states=(StateInfo("kept", "k", "n", "float32", (2,), False, 0),),
+        places=(PlacesInfo("p", "places", 2),),
+        on_host=("i",),
+    )
+    mnn = Blob("MNN 3.6.1", (x,), (y,), (), _model_of(plain))
+    node = CompiledNode("y", "Relu", ("x",))
+    return [
+        pack(gpu, [np.float32([1, 2]).tobytes()], format_of(WEBGPU)),
+        pack(mnn, [], MNN),
+        pack_binary(CompiledBlob("2.7.0", "2.48", (x,), (y,), ("x",), ("y",), b"binary", (node,)), QNN),
+    ]
+
+
+def _float_tensor(name: str, dims: list[int], values: float | list[float]) -> TensorProto:
+    return helper.make_tensor(name, TensorProto.FLOAT, dims, np.float32(values).tobytes(), raw=True)
+
+
+def _model_of(graph: onnx.GraphProto) -> bytes:
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    content: bytes = model.SerializeToString()
+    return content
 
 
 def _without_segments(program: Program) -> bytes:
@@ -157,6 +207,7 @@ def _seeds() -> list[bytes]:
         serialize_flat_tensor(external),
         b"".join(sealed([serialize_program(_kernels())])),
         blob(),
+        *_device_blobs(),
         _record(),
         serialize_bundled_program(_bundled()),
         serialize_etdump(FILLED),
@@ -167,4 +218,4 @@ def _seeds() -> list[bytes]:
 
 
 SEEDS = _seeds()
-"""Files: `.pte`, `.ptd`, a blob of the cpu backend by itself, an ETRecord, `.bpte`, an ETDump, and TOML."""
+"""Files: `.pte`, `.ptd`, blobs of cpu, webgpu, mnn and qnn by themselves, an ETRecord, `.bpte`, an ETDump, and TOML."""

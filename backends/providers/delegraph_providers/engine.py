@@ -176,11 +176,13 @@ def _try(provider: Provider) -> None:
         raise NotSupported(f"{provider.built_into} finds no device on this machine: {error}") from error
 
 
-def require_precision(provider: Provider, options: GraphOptions) -> None:
-    """Raise `NotSupported` if a delegate of these options is in float16, and the device has none."""
-    if options.precision == "f16" and not _adds_float16(provider, options.device):
+def require_precision(provider: Provider, options: GraphOptions, dtypes: Iterable[str]) -> None:
+    """Raise `NotSupported` if a delegate of these options, which has tensors of `dtypes`, is in float16 or takes or
+    gives such, and the device has none."""
+    if (options.precision == "f16" or "float16" in dtypes) and not _adds_float16(provider, options.device):
         raise NotSupported(
-            f"the device of {provider.name} on this machine does not compute in float16: lower with precision=f32"
+            f"the device of {provider.name} on this machine has no float16: lower a model in float32, with"
+            " precision=f32"
         )
 
 

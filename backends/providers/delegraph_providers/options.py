@@ -114,8 +114,8 @@ class GraphOptions(ProviderOptions):
 
     precision: what a float32 model is computed in: "f32", or "f16", to which the graph is converted at lowering.
     device: "GPU", "NPU" or "CPU", where a plug-in offers several; "": the one that its row prefers.
-    states: where the values of buffers that the delegate changes are between runs: "host", where the caller can read,
-        save and reset them, or "device", from which they are not copied. At load only.
+    states: where the values of buffers that the delegate changes are between runs: "host", or "device", from which they
+        are copied when the caller reads, saves, sets or forks them. At load only.
     package: the module of the plug-in, for the provider that has no row. At load, too, it is the caller who names what
         is imported, and no file.
     profiling: whether a tracer is told the times of what onnxruntime gives to the provider: of each node, or of the

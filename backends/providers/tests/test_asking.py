@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import onnx
 import pytest
@@ -10,10 +10,13 @@ import torch
 from torch import nn
 
 from delegraph.aot import to_edge
+from delegraph.interfaces import Partitioner
 from delegraph_providers.aot import asking
+from delegraph_providers.aot.assigning import Assigned, Graph
 from delegraph_providers.aot.compiling import Compiled
-from delegraph_providers.aot.partitioner import qnn_partitioner
+from delegraph_providers.aot.partitioner import qnn_partitioner, webgpu_partitioner
 from delegraph_providers.engine import ProviderFailed
+from delegraph_providers.options import GraphOptions
 from delegraph_providers.providers import QNN, Provider
 
 
@@ -70,6 +73,48 @@ def test_calls_that_are_refused_together_alone_are_left(monkeypatch: pytest.Monk
     left = reasons(told, monkeypatch)
     assert {*left.values()} == {"the provider takes each call of its partition, and not all: no memory"}
     assert {"relu", "sigmoid"} <= left.keys()
+
+
+class Deep(nn.Module):
+    """Alike layers, of weights of their own, and a call that is refused."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(depth))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x).sigmoid()
+        return x.tanh()
+
+
+@pytest.mark.parametrize("partitioner", [qnn_partitioner, webgpu_partitioner])
+def test_alike_layers_are_asked_about_once(
+    partitioner: Callable[..., Partitioner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(depth: int) -> int:
+        questions: list[bytes] = []
+
+        def answer(content: bytes) -> None:
+            questions.append(content)
+            if any(node.op_type == "Tanh" for node in onnx.load_from_string(content).graph.node):
+                raise ProviderFailed("no memory")
+
+        def compiled(provider: Provider, content: bytes, options: Mapping[str, str]) -> Compiled:
+            answer(content)
+            return Compiled((), ())
+
+        def assigned(provider: Provider, graph: Graph, options: GraphOptions) -> Assigned:
+            answer(graph.content)
+            return Assigned({}, ())
+
+        monkeypatch.setattr(asking, "compiled", compiled)
+        monkeypatch.setattr(asking, "assigned", assigned)
+        program = to_edge(torch.export.export(Deep(depth), (torch.randn(2, 32),))).exported_program()
+        assert partitioner().partition(program).declined == {"aten_tanh_default": "the provider fails: no memory"}
+        return len(questions)
+
+    assert asked(3) == asked(12) == 5, "all, a layer's two calls, tanh, and all before tanh"
 
 
 def test_a_tuple_of_constants_is_left_with_its_elements(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,53 @@ def test_windows_of_images_are_left() -> None:
     assert "which the processor's Gather takes and fails to run" in str(lowered.report)
 
 
+class OfIntegers(nn.Module):
+    """A call of integers, behind one of floats."""
+
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.relu() * 2, self.function(numbers)
+
+
+EDGES = [2**31 - 1, -(2**31), -1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("function", "numbers", "told"),
+    [
+        (lambda x: x + x, torch.tensor(EDGES, dtype=torch.int32), "limits integers that overflow"),
+        (lambda x: x.sum(0, keepdim=True), torch.tensor(EDGES, dtype=torch.int32), "sums and orders them as floats"),
+        (lambda x: x.to(torch.bool), torch.tensor(EDGES, dtype=torch.int32), "takes integers below 0 for False"),
+        (lambda x: x == 1, torch.tensor([*EDGES, 2**40 + 1]), "has no integers of 64 bits, but for places"),
+        (lambda x: x.flip(0) * 1, torch.tensor([*EDGES, 2**40]), "has no integers of 64 bits, but for places"),
+        (lambda x: torch.eye(8)[x, x], torch.zeros(1, 1, 1, 2, dtype=torch.int64), "takes others, or ends the process"),
+        (lambda x: x * 0.5, torch.tensor([3, -1], dtype=torch.int32), "floats end at 131,008, and integers do not"),
+        (lambda x: x.to(torch.int64), torch.tensor(EDGES, dtype=torch.int32), "has no integers of 64 bits"),
+        (
+            lambda x: torch.arange(64.0).view(4, 4, 4)[x[:, None, None], x[:, None], x] * 2,
+            torch.tensor([3, 0, 1]),
+            "takes others, or ends the process",
+        ),
+        (lambda x: x[torch.tensor([0, 0])], torch.tensor([2**40, 1]), "has no integers of 64 bits, but for places"),
+        (lambda x: x.clamp(-5, 2).abs(), torch.tensor(EDGES, dtype=torch.int32), ""),
+        (lambda x: torch.arange(8.0)[x] * 2, torch.tensor([3, 0]), ""),
+    ],
+)
+def test_integers_are_torchs_or_left(
+    function: Callable[[torch.Tensor], torch.Tensor], numbers: torch.Tensor, told: str
+) -> None:
+    model, x = OfIntegers(function), torch.randn(2, 4)
+    lowered = delegraph.lower(model, (x, numbers), backends=["qnn"])
+    method = lowered.report.methods["forward"]
+    assert told in str(lowered.report)
+    assert bool(method.leftovers) == bool(told)
+    result, expected = delegraph.load(bytes(lowered))(x, numbers)[1], function(numbers)
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_a_dynamic_size_is_left() -> None:
     model, args = model_of(WHOLE["mlp"])
     lowered = delegraph.lower(model, args, backends=["qnn"], dynamic_shapes=({0: torch.export.Dim("n", max=8)},))

@@ -9,6 +9,7 @@ import sys
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from backends.providers.tests.models import Cache, KeywordNet, LittleLlama, model_of
@@ -16,7 +17,7 @@ from torch import nn
 
 import delegraph
 from delegraph.aot import to_edge
-from delegraph.errors import BackendMissing, InvalidArgument, PreprocessError
+from delegraph.errors import BackendMissing, InvalidArgument, NotSupported, PreprocessError
 from delegraph.interfaces import BackendInitContext
 from delegraph.plugins import PluginWarning, default_registry
 from delegraph_providers import engine
@@ -24,7 +25,7 @@ from delegraph_providers.aot import lowering
 from delegraph_providers.aot.assigning import Assigned
 from delegraph_providers.options import graph_options
 from delegraph_providers.providers import PROVIDER, PROVIDERS, QNN, TENSORRT_RTX, WEBGPU, Provider
-from delegraph_providers.runtime.graph_backend import AnyBackend, TensorRtRtxBackend
+from delegraph_providers.runtime.graph_backend import AnyBackend, StateOnDevice, TensorRtRtxBackend
 
 ROWS = [row for row in PROVIDERS if row != QNN and not (row.package and importlib.util.find_spec(row.package))]
 README = Path(__file__).parents[1].joinpath("README.md").read_text("utf-8")
@@ -85,7 +86,7 @@ def test_a_provider_without_a_row_is_named_by_its_package() -> None:
     with pytest.raises(InvalidArgument, match="needs the name of the provider's package, which a file does not choose"):
         delegraph.load(bytes(lowered))
     chosen = {"provider": {"package": "onnxruntime_ep_someones"}}
-    with pytest.raises(delegraph.errors.NotSupported, match="onnxruntime_ep_someones is not installed: pip install"):
+    with pytest.raises(NotSupported, match="onnxruntime_ep_someones is not installed: pip install"):
         delegraph.load(bytes(lowered), backend_options=chosen)
     backend = AnyBackend()
     assert backend.is_available()
@@ -171,7 +172,7 @@ def test_a_plug_in_without_a_device_says_what_it_needs(plugged: list[_Device]) -
 def test_a_kind_of_device_that_is_not_here(plugged: list[_Device]) -> None:
     plugged += [_Device("GPU")]
     assert TensorRtRtxBackend().is_available()
-    with pytest.raises(delegraph.errors.NotSupported, match="offers no NPU on this machine; it offers GPU"):
+    with pytest.raises(NotSupported, match="offers no NPU on this machine; it offers GPU"):
         engine.session(TENSORRT_RTX, b"", {}, kind="NPU")
 
 
@@ -199,3 +200,14 @@ def test_a_partition_that_the_provider_refuses_or_leaves_in_part(monkeypatch: py
     monkeypatch.setattr(lowering, "answer_of", lambda *_: (Assigned({"y": "Relu"}, ()), False))
     with pytest.raises(PreprocessError, match="tensorrt_rtx does not take the partition whole: Relu are left"):
         lowering.TensorRtRtxLowering.preprocess(program, [])
+
+
+def test_a_state_that_onnxruntime_does_not_read_back_from_the_device() -> None:
+    class OnDevice:
+        def numpy(self) -> None:
+            raise RuntimeError("no data transfer")
+
+    buffer = StateOnDevice(np.zeros(2, np.float32))
+    buffer.take(OnDevice(), object())
+    with pytest.raises(NotSupported, match=r"does not read a state back .*\(no data transfer\); load with states=host"):
+        buffer.copy_to_host()

@@ -36,6 +36,7 @@ __all__ = [
     "BackendInitContext",
     "BackendInterface",
     "Compatibility",
+    "DeviceBuffer",
     "EventTracer",
     "Handle",
     "Verdict",
@@ -160,6 +161,18 @@ def _own_copy(name: str, initial: NDArray[Any]) -> NDArray[Any]:
     return initial.copy()
 
 
+class DeviceBuffer(Protocol):
+    """A mutable buffer whose value a delegate leaves in its device's memory from run to run (since API 1.1)."""
+
+    def copy_to_host(self) -> None:
+        """Copy the value into the buffer's array in the host's memory, where somebody reads or sets it now: the next
+        run begins with what the array holds then. Called while no delegate that has the buffer executes."""
+
+
+def _on_device(name: str, initial: NDArray[Any], make: Callable[[NDArray[Any]], Any]) -> Any:
+    return make(initial.copy())
+
+
 @dataclass(frozen=True, slots=True)
 class BackendInitContext:
     """The data and options that `init` may use.
@@ -171,6 +184,10 @@ class BackendInitContext:
     `tag_mutated_buffer`): an array that holds `initial` at first, to be read and written by each `execute`. Whoever has
     a buffer of that name in the same session gets the same array, if the program's methods share their state, and the
     caller can read, reset, save and fork it; state that a delegate keeps elsewhere is its own alone.
+    `device_buffer(name, initial, make)` is the same for a buffer whose value stays on the device between runs (since
+    API 1.1): `make`, which gets the array, makes the `DeviceBuffer` that all delegates of the session get who have a
+    buffer of that name. Raises `NotSupported` if kernels or another backend have it in the host's memory, as
+    `mutable_buffer` does of one that is on a device.
     `cache` keeps what is compiled or packed at load for the next load, if the user asked for that (since API 1.1).
     """
 
@@ -181,6 +198,7 @@ class BackendInitContext:
     platform: Platform = DEFAULT_PLATFORM
     mutable_buffer: Callable[[str, NDArray[Any]], NDArray[Any]] = _own_copy
     cache: BackendCache = NO_CACHE
+    device_buffer: Callable[[str, NDArray[Any], Callable[[NDArray[Any]], Any]], Any] = _on_device
 
 
 class BackendExecutionContext(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delegraph.errors import DelegraphError, Internal, cause_of, printable, restated
 from delegraph.interfaces.kernel import Kernel
@@ -34,7 +34,7 @@ from delegraph.runtime.loaded_program import LoadedProgram
 from delegraph.runtime.resolution.alternatives import ChosenPlan, DelegatesFailed, blobs_of, choose
 from delegraph.runtime.resolution.backend_options import BackendOptions, by_backend_id
 from delegraph.runtime.resolution.context import MethodContext
-from delegraph.runtime.shared_state import SharedState, buffers_of, delegates_buffers
+from delegraph.runtime.shared_state import DelegatesBuffers, SharedState, buffers_of
 from delegraph.runtime.state import State, StateBuffer
 from delegraph.runtime.values.borrowing import Borrowing, Lent, find_lent
 from delegraph.runtime.values.device_memory import planned_buffers
@@ -227,17 +227,21 @@ def _delegates(
     from delegraph.runtime.resolution.delegates import load_delegates
 
     cache = cache_of(environment.cache)
-    buffers: dict[str, StateBuffer] = {}
-    state_of = delegates_buffers(plan.name, buffers, choices.shared_state, choices.limits, environment.platform)
+    buffers = DelegatesBuffers(plan.name, choices.shared_state, choices.limits, environment.platform)
     states: dict[int, set[str]] = {}
     named_data = program.named_data if noted is None else noted
 
     def context_for(index: int) -> BackendInitContext:
         def mutable_buffer(name: str, initial: Array) -> Array:
             states.setdefault(index, set()).add(name)
-            return state_of(name, initial)
+            return buffers.in_memory(name, initial)
 
-        runtime_specs = Options(options.get(plan.delegates[index].id, {}))
+        def device_buffer(name: str, initial: Array, make: Callable[[Array], Any]) -> Any:
+            states.setdefault(index, set()).add(name)
+            return buffers.on_device(backend, name, initial, make)
+
+        backend = plan.delegates[index].id
+        runtime_specs = Options(options.get(backend, {}))
         return BackendInitContext(
             plan.name,
             named_data,
@@ -245,7 +249,8 @@ def _delegates(
             tracer,
             environment.platform,
             mutable_buffer,
-            BackendCache(plan.delegates[index].id, cache, program.digest),
+            BackendCache(backend, cache, program.digest),
+            device_buffer,
         )
 
     # A handle that was made with other options, or reports to another tracer, is not what this caller asked for.
@@ -261,7 +266,7 @@ def _delegates(
         replaceable,
     )
     destroy = in_flight.destroying(destroy)
-    return LoadedDelegates(delegates, options, tracer, buffers, states, in_flight, destroy, keys_read)
+    return LoadedDelegates(delegates, options, tracer, buffers.own, states, in_flight, destroy, keys_read)
 
 
 def _nothing() -> None:

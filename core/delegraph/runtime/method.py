@@ -117,7 +117,7 @@ class Method:
         from delegraph.runtime.calls.targets import TargetCheck  # which calls with `out=` alone need
 
         own: list[Array] = [buffer for buffer in self._loaded.planned_memory.buffers if isinstance(buffer, np.ndarray)]
-        own += [buffer.array for buffer in self.state.buffers.values()]
+        own += [buffer.memory for buffer in self.state.buffers.values()]
         return TargetCheck(self._loaded.plan, self._loaded.values, own)
 
     def _run(self, own: bool, targets: Targets | None) -> None:

@@ -11,11 +11,11 @@ file says (`program/shared_state.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from delegraph.errors import InvalidProgram
+from delegraph.errors import InvalidProgram, NotSupported
 from delegraph.interfaces.platform import Platform
 from delegraph.program.checks.verify_values import is_stored
 from delegraph.program.limits import Limits
@@ -23,7 +23,7 @@ from delegraph.program.schema import ExecutionPlan, Tensor
 from delegraph.program.shared_state import size_of_memory, tensors_in
 from delegraph.runtime.execution.exclusive import Exclusive
 from delegraph.runtime.loaded_program import LoadedProgram
-from delegraph.runtime.state import State, StateBuffer, tensor_text
+from delegraph.runtime.state import HOST, State, StateBuffer, tensor_text
 from delegraph.runtime.values.memory import HierarchicalAllocator, allocate
 from delegraph.runtime.values.value_parser import TensorSources, stored_tensor, tensor_view
 from delegraph.runtime.values.values import Array, ValueTable, attribute_name
@@ -79,7 +79,8 @@ def planned_buffer(record: Tensor, memory: NDArray[np.uint8], sources: TensorSou
     """The buffer of a planned tensor, whose place is in `memory`."""
     assert record.allocation_info is not None
     array = tensor_view(record, memory, record.allocation_info.memory_offset)
-    return StateBuffer(array, stored_tensor(record, sources.bytes_of(record)) if is_stored(record) else None)
+    initial = stored_tensor(record, sources.bytes_of(record)) if is_stored(record) else None
+    return StateBuffer(array, initial, owner=HOST)
 
 
 def buffer_name(record: Tensor, shared: SharedState | None) -> str:
@@ -117,33 +118,54 @@ def _buffer(
     return StateBuffer(moving.view(moving.bound), is_set=False)
 
 
-def delegates_buffers(
-    method: str, own: dict[str, StateBuffer], shared: SharedState | None, limits: Limits, platform: Platform
-) -> Callable[[str, Array], Array]:
-    """`BackendInitContext.mutable_buffer` of a method: a buffer by name, from `shared` or new.
+class DelegatesBuffers:
+    """The mutable buffers that the delegates of a method ask for by name: from `shared`, or new.
 
-    The buffers that delegates ask for are put into `own`. Raises `InvalidProgram` if a buffer is another tensor
-    elsewhere, `LimitExceeded` if `limits` do not allow it, `MemoryAllocationFailed` if `platform` has no memory for it.
+    They are put into `own`. Raises `InvalidProgram` if a buffer is another tensor elsewhere, `NotSupported` if it is on
+    a device and in the host's memory, `LimitExceeded` if `limits` do not allow it, and `MemoryAllocationFailed` if
+    `platform` has no memory for it.
     """
-    buffers = own if shared is None else shared.buffers
 
-    def new_buffer(initial: Array) -> StateBuffer:
-        limits.require_state(method, sum(buffer.array.nbytes for buffer in buffers.values()) + initial.nbytes)
-        memory = allocate(platform, initial.nbytes)[: initial.nbytes]
+    def __init__(self, method: str, shared: SharedState | None, limits: Limits, platform: Platform) -> None:
+        self.own: dict[str, StateBuffer] = {}
+        self._method, self._limits, self._platform = method, limits, platform
+        self._known = self.own if shared is None else shared.buffers
+
+    def in_memory(self, name: str, initial: Array) -> Array:
+        """`BackendInitContext.mutable_buffer`."""
+        return self._buffer(name, initial, HOST).memory
+
+    def on_device(self, backend: str, name: str, initial: Array, make: Callable[[Array], Any]) -> Any:
+        """`BackendInitContext.device_buffer` of a delegate of `backend`."""
+        buffer = self._buffer(name, initial, backend)
+        if buffer.on_device is None:
+            buffer.on_device = make(buffer.memory)
+        return buffer.on_device
+
+    def _buffer(self, name: str, initial: Array, owner: str) -> StateBuffer:
+        buffer = self._known.get(name)
+        if buffer is None:
+            buffer = self._known[name] = self._new_buffer(initial)
+        if buffer.memory.shape != initial.shape or buffer.memory.dtype != initial.dtype:
+            raise InvalidProgram(
+                f"a delegate keeps a mutable buffer {name!r} of {tensor_text(initial)}, which is"
+                f" {tensor_text(buffer.memory)} elsewhere in the program; lower it again"
+            )
+        if buffer.owner not in (None, owner):
+            device = owner if buffer.owner == HOST else buffer.owner
+            raise NotSupported(
+                f"method {self._method!r}: {device} keeps the mutable buffer {name!r} on its device between runs, and a"
+                " method that shares it reads it elsewhere; load with the option of that backend by which it stays in"
+                " the host's memory, or lower the methods for that backend alone, or without share_mutable_buffers"
+            )
+        buffer.owner = owner
+        self.own[name] = buffer
+        return buffer
+
+    def _new_buffer(self, initial: Array) -> StateBuffer:
+        total = sum(buffer.memory.nbytes for buffer in self._known.values()) + initial.nbytes
+        self._limits.require_state(self._method, total)
+        memory = allocate(self._platform, initial.nbytes)[: initial.nbytes]
         array = memory.view(initial.dtype).reshape(initial.shape)
         np.copyto(array, initial)
         return StateBuffer(array, initial)
-
-    def mutable_buffer(name: str, initial: Array) -> Array:
-        buffer = buffers.get(name)
-        if buffer is None:
-            buffer = buffers[name] = new_buffer(initial)
-        if buffer.array.shape != initial.shape or buffer.array.dtype != initial.dtype:
-            raise InvalidProgram(
-                f"a delegate keeps a mutable buffer {name!r} of {tensor_text(initial)}, which is"
-                f" {tensor_text(buffer.array)} elsewhere in the program; lower it again"
-            )
-        own[name] = buffer
-        return buffer.array
-
-    return mutable_buffer

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -25,10 +25,14 @@ from delegraph.runtime.values.values import Array
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from delegraph.interfaces import DeviceBuffer
     from delegraph.program.flat_tensor import ExternalData
     from delegraph.program.schema import Buffer
 
 Result = TypeVar("Result")
+
+HOST: Final = "host"
+"""The owner of a buffer that kernels or delegates read and write in the host's memory."""
 
 
 class NoSuchBuffer(NotFound, KeyError):
@@ -38,17 +42,29 @@ class NoSuchBuffer(NotFound, KeyError):
 
 
 class StateBuffer:
-    """A mutable buffer: `array` lies over its memory and holds `initial` at first, None: zeros.
+    """A mutable buffer: `memory` holds `initial` at first, None: zeros.
 
-    One that has neither planned memory nor a value in the file is not `is_set` before somebody sets it.
+    One that has neither planned memory nor a value in the file is not `is_set` before somebody sets it. `owner` is the
+    backend on whose device the value is between runs, with `on_device` to fetch it, or `HOST`; None: nobody has asked.
     """
 
-    __slots__ = ("_knows_initial", "array", "initial", "is_set")
+    __slots__ = ("_knows_initial", "initial", "is_set", "memory", "on_device", "owner")
 
-    def __init__(self, array: Array, initial: Array | None = None, *, is_set: bool = True) -> None:
-        self.array = array
+    def __init__(
+        self, memory: Array, initial: Array | None = None, *, is_set: bool = True, owner: str | None = None
+    ) -> None:
+        self.memory = memory
         self.initial = initial
         self.is_set = self._knows_initial = is_set
+        self.owner = owner
+        self.on_device: DeviceBuffer | None = None
+
+    @property
+    def array(self) -> Array:
+        """Its memory, with the current value in it."""
+        if self.on_device is not None:
+            self.on_device.copy_to_host()
+        return self.memory
 
     def set(self, value: Array) -> None:
         """Copy `value`, of the same shape and dtype, into it."""
@@ -78,7 +94,9 @@ class Guard:
 class State(Mapping[str, "NDArray[Any]"]):
     """Mutable buffers by fully qualified name: `state["cache.k"]` is a view of its memory, to read or to write.
 
-    Whatever changes or copies them raises `InvalidState` while a method that has them is executing in another thread.
+    Of a buffer that a backend leaves on its device it is a copy as of now, which the next run begins with: ask again
+    after that run. Whatever changes or copies them raises `InvalidState` while a method that has them is executing in
+    another thread.
     """
 
     __slots__ = ("buffers", "guards")
@@ -90,7 +108,7 @@ class State(Mapping[str, "NDArray[Any]"]):
     def __getitem__(self, name: str) -> NDArray[Any]:
         buffer = self._buffer(name)
         buffer.is_set = True  # whoever asks for an array to be set sets it
-        return buffer.array
+        return buffer.memory if buffer.on_device is None else self._alone(lambda: buffer.array)
 
     def __setitem__(self, name: str, value: object) -> None:
         """Set a buffer to `value`, an array or a tensor of its shape and dtype.
@@ -157,7 +175,7 @@ class State(Mapping[str, "NDArray[Any]"]):
         self.restore({name: _read(name, entry) for name, entry in named.items()})
 
     def __repr__(self) -> str:
-        buffers = (f"{name}: {tensor_text(buffer.array)}" for name, buffer in self.buffers.items())
+        buffers = (f"{name}: {tensor_text(buffer.memory)}" for name, buffer in self.buffers.items())
         return f"State({', '.join(buffers)})"
 
     def _buffer(self, name: str) -> StateBuffer:
@@ -220,7 +238,7 @@ def require_set(state: State, method: str) -> None:
 
 
 def _fitting(name: str, buffer: StateBuffer, value: object) -> Array:
-    array, current = as_array(value), buffer.array
+    array, current = as_array(value), buffer.memory
     unlike = f"{name!r} is {tensor_text(current)}, got {tensor_text(array)}"
     if array.dtype != current.dtype:
         raise InvalidType(f"{unlike}; pass value.astype('{current.dtype}')")

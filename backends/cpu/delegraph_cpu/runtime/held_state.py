@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import onnxruntime
     from numpy.typing import NDArray
 
-__all__ = ["HeldState", "hold_states"]
+__all__ = ["HeldState", "hold_states", "initial_value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class HeldState:
 
 def hold_states(blob: Blob, mutable_buffer: Callable[[str, NDArray[Any]], NDArray[Any]]) -> tuple[HeldState, ...]:
     """The states of `blob`, in memory that `mutable_buffer` (of `BackendInitContext`) gives."""
-    return tuple(_held(state, mutable_buffer(state.buffer, _initial(state, blob))) for state in blob.states)
+    return tuple(_held(state, mutable_buffer(state.buffer, initial_value(state, blob))) for state in blob.states)
 
 
-def _initial(state: StateInfo, blob: Blob) -> NDArray[Any]:
+def initial_value(state: StateInfo, blob: Blob) -> NDArray[Any]:
     """The buffer's initial value; zeros take no memory."""
     if state.initial is None:
         return np.broadcast_to(np.zeros((), numpy_dtype(state.dtype)), state.shape)

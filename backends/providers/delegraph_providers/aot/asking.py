@@ -11,7 +11,7 @@ import hashlib
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import onnx_ir as ir
 from torch.export import ExportedProgram
@@ -33,6 +33,9 @@ __all__ = ["Device", "answer_of", "converted", "model_bytes"]
 
 Left: TypeAlias = Mapping[str, str]
 """By the names of the values that the nodes give which a provider leaves, the operators of these nodes."""
+
+_SIZES: Final = 64
+"""Bytes of a constant that may decide what a provider takes: the sizes of 8 dims. Larger ones are weights."""
 
 
 def converted(program: ExportedProgram, provider: Provider, options: ProviderOptions) -> ConvertedModel:
@@ -62,11 +65,9 @@ def answer_of(provider: Provider, graph: Graph, options: GraphOptions) -> tuple[
 
 @dataclass(slots=True)
 class Device:
-    """The device that delegates are for. Answers are kept, by the digest of the graph that was asked about.
-
-    A compiled graph has the weights, too, and a call that is asked about again by itself has the same: a deep model
-    whose parts are alike is one question, or as many as it has calls. `is_asked`: whether the provider itself answers,
-    and not the table of its row.
+    """The device that delegates are for. Answers are kept, by the digest of the graph that was asked about, in which
+    values have numbers for names, and weights do not count: alike layers of a deep model are asked about
+    once. `is_asked`: whether the provider itself answers, and not the table of its row.
     """
 
     provider: Provider
@@ -108,27 +109,27 @@ class Device:
 
     def _ask(self, model: ConvertedModel) -> Left | str:
         """The part of a model that the provider leaves, or why it refuses all of it."""
+        names = _numbered(model.model)
+        content = model_bytes(model) if self.provider.compiles else b""
+        graph = graph_of(model.model, _SIZES)
+        key = hashlib.sha256(graph.content).digest()
+        if key not in self.answers:
+            try:
+                self.answers[key] = self._answer(graph, content)
+            except ProviderFailed as error:
+                self.answers[key] = str(error)
+            except NotSupported as error:
+                raise PluginUnavailable(str(error)) from error
+        answer = self.answers[key]
+        return answer if isinstance(answer, str) else {names[value]: op_type for value, op_type in answer.items()}
+
+    def _answer(self, graph: Graph, content: bytes) -> Left:
         if isinstance(self.options, GraphOptions):
-            graph = graph_of(model.model)
-            key = hashlib.sha256(graph.content).digest()
-        else:
-            content = model_bytes(model)
-            key = hashlib.sha256(content).digest()
-        if key in self.answers:
-            return self.answers[key]
-        try:
-            if isinstance(self.options, GraphOptions):
-                answer, self.is_asked = answer_of(self.provider, graph, self.options)
-                self.answers[key] = answer.left
-            else:
-                assert isinstance(self.options, QnnOptions)
-                made = compiled(self.provider, content, self.options.of_provider())
-                self.answers[key] = {name: node.op_type for node in made.left for name in node.output}
-        except ProviderFailed as error:
-            self.answers[key] = str(error)
-        except NotSupported as error:
-            raise PluginUnavailable(str(error)) from error
-        return self.answers[key]
+            answer, self.is_asked = answer_of(self.provider, graph, self.options)
+            return answer.left
+        assert isinstance(self.options, QnnOptions)
+        made = compiled(self.provider, content, self.options.of_provider())
+        return {name: node.op_type for node in made.left for name in node.output}
 
     def _calls_of(self, left: Left, model: ConvertedModel, nodes: Sequence[Node]) -> dict[Node, str]:
         """The calls of which the nodes were made that give these values."""
@@ -144,6 +145,18 @@ class Device:
         if self.is_asked:
             return f"the provider leaves its {operator_type} to the CPU"
         return f"its {operator_type} is not in the table of {self.provider.name}, of which no device here can be asked"
+
+
+def _numbered(model: ir.Model) -> dict[str, str]:
+    """Name the values of a model by their order; the names that they had, by those that they have now."""
+    names: dict[str, str] = {}
+    for graph in model.graphs():
+        results = (value for node in graph for value in node.outputs)
+        for value in [*graph.inputs, *graph.initializers.values(), *results]:
+            if value.name:  # a result that is left out has none
+                number = str(len(names))
+                names[number], value.name = value.name, number
+    return names
 
 
 def _known(program: ExportedProgram, nodes: Sequence[Node]) -> Collection[Node]:

@@ -49,14 +49,14 @@ class Assigned:
     on_host: tuple[str, ...]
 
 
-def graph_of(model: ir.Model) -> Graph:
-    """Take the larger weights out of a model, and name its nodes; changes it."""
+def graph_of(model: ir.Model, inline: int = INLINE_BYTES) -> Graph:
+    """Take the weights of more than `inline` bytes out of a model, and name its nodes; changes it."""
     for inner in model.graphs():
         for node in inner:
             node.name = node.outputs[0].name
     for value in model.graph.initializers.values():
         tensor = value.const_value  # one that is elsewhere already is a weight of another file
-        if tensor is not None and tensor.nbytes > INLINE_BYTES and not isinstance(tensor, ir.ExternalTensor):
+        if tensor is not None and tensor.nbytes > inline and not isinstance(tensor, ir.ExternalTensor):
             lay_beside(value)
     weights = taken_out(model.graph)
     return Graph(ir.to_proto(model).SerializeToString(), weights)
@@ -65,16 +65,22 @@ def graph_of(model: ir.Model) -> Graph:
 def assigned(provider: Provider, graph: Graph, options: GraphOptions) -> Assigned:
     """The answer of the provider. Raises `NotSupported` where it is not here, or its device does not compute in the
     precision, and `ProviderFailed` for a graph that it refuses."""
-    require_precision(provider, options)
+    model = onnx.load_from_string(graph.content)
+    require_precision(provider, options, ["float16"] if _has_float16(model.graph) else [])
     weights: dict[str, NDArray[Any]] = {name: np.ascontiguousarray(t.numpy()) for name, t in graph.weights.items()}
     made = session(provider, graph.content, {}, ASSIGNMENT, weights=weights, kind=options.device)
-    model = onnx.load_from_string(graph.content)
     named = {node.name: node for node in model.graph.node}
     left = dict(left_to_the_cpu(made))
     for name, op_type in left.items():
         if name not in named:
             raise ProviderFailed(f"it makes {op_type} {name} of the graph, and leaves that to the CPU")
     return _answer({name: named[name] for name in left}, _types(model) if left else {})
+
+
+def _has_float16(graph: onnx.GraphProto) -> bool:
+    """Whether the graph takes or gives float16, or has weights in it."""
+    borders = {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
+    return onnx.TensorProto.FLOAT16 in borders | {tensor.data_type for tensor in graph.initializer}
 
 
 def assigned_by_table(graph: Graph, taken: Taken) -> Assigned:

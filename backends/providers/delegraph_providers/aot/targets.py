@@ -3,7 +3,7 @@ here to be asked, a row each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,13 +31,44 @@ __all__ = ["HTP", "Taken", "lowered_for", "target_of"]
 _PARTS: Final = {"Attention": ANY, "RotaryEmbedding": ANY, "RMSNormalization": ANY}
 """Operators that are written by their parts: a provider that lacks one leaves it to the CPU."""
 
+_CASTS: Final = frozenset({"_to_copy", "_to_dim_order_copy"})
 _IMAGES: Final = 4
 """Dims of a batch of images."""
 
 
+_READ_PLACES: Final = frozenset(["embedding", "gather", "index", "index_put", "index_select", "scatter"])
+_OF_INTEGERS: Final = """
+    _clone_dim_order _to_dim_order_copy alias_copy as_strided_copy cat clone constant_pad_nd diagonal_copy expand_copy
+    flip permute_copy repeat roll select_copy select_scatter slice_copy slice_scatter split_copy split_with_sizes_copy
+    squeeze_copy stack t_copy transpose_copy tril triu unbind_copy unfold_copy unsqueeze_copy view_copy where
+    abs amax amin bucketize clamp clamp_max clamp_min eq max maximum min minimum ne searchsorted
+"""
+"""Operators that the processor computes of integers of 32 bits as torch does, to their edges; by base names."""
+
+
 def _declined_on_htp(node: Node) -> str | None:
-    if operator_name(node) == "aten::unfold_copy" and rank_of(node) > _IMAGES:
-        return "windows, more than 4 dims with theirs, which the processor's Gather takes and fails to run"
+    name, read = _base_name(node), _tensors(node.all_input_nodes)
+    if (name == "unfold_copy" or name in _READ_PLACES) and rank_of(node) > _IMAGES:
+        return "a result of more than 4 dims, which the processor's Gather takes and fails to run"
+    if name in ("index", "index_put") and any(places.dim() > 2 for places in read[1:]):
+        return "places of more than 2 dims, of which the provider's compiler takes others, or ends the process (2.7)"
+    if name == "index_put" and not read[0].is_floating_point() and read[0].dtype != torch.bool:
+        return "the processor puts integers at places as floats"
+    integers = {tensor.dtype for tensor in read} & {torch.int32, torch.int64}
+    return _declined_of_integers(name, node, integers) if integers and not name.startswith("dequantize") else None
+
+
+def _declined_of_integers(name: str, node: Node, read: set[torch.dtype]) -> str | None:
+    """The reason against a node that reads integers of 32 or 64 bits, as sweeps at their edges showed."""
+    given = {tensor.dtype for tensor in _tensors([node])}
+    if name in _CASTS and torch.bool in given:
+        return "the processor takes integers below 0 for False"
+    if name in _CASTS and any(dtype.is_floating_point for dtype in given):
+        return "the processor's floats end at 131,008, and integers do not"
+    if name not in _READ_PLACES and name not in _OF_INTEGERS.split():
+        return "the processor limits integers that overflow, and sums and orders them as floats"
+    if torch.int64 in given or (torch.int64 in read and name not in _READ_PLACES | _CASTS):
+        return "the processor has no integers of 64 bits, but for places"
     return None
 
 
@@ -77,7 +108,11 @@ def _declined(node: Node) -> str | None:
 
 def _operands(node: Node) -> list[torch.Tensor]:
     """The first two tensors that it reads."""
-    values = [source.meta.get("val") for source in node.all_input_nodes[:2]]
+    return _tensors(node.all_input_nodes[:2])
+
+
+def _tensors(nodes: Sequence[Node]) -> list[torch.Tensor]:
+    values = [node.meta.get("val") for node in nodes]
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
@@ -86,7 +121,12 @@ GPU: Final = Target(
     producer="delegraph-providers",
     opset=21,
     dtypes=frozenset({torch.float32, torch.float16, torch.int32, torch.int64, torch.bool}),
-    lacks={**_PARTS, **dict.fromkeys(("Max", "Min", "Sign", "SimplifiedLayerNormalization"), ANY)},
+    lacks={
+        **_PARTS,
+        **dict.fromkeys(("Max", "Min", "Sign", "SimplifiedLayerNormalization"), ANY),
+        # the CPU computes these of places, and is wrong from 2^31 on (onnxruntime 1.27 and 1.31)
+        **dict.fromkeys(("Clip", "ReduceMax", "ReduceMin"), frozenset({torch.int64})),
+    },
     slow_subnormals=False,
     exact_max_pool=True,  # of NaN, for which shaders promise nothing, the README says
     recurrent_nan=True,
@@ -100,6 +140,11 @@ GPU: Final = Target(
 )
 """Every GPU: floats of 32 bits, and integers of 32 for places; opset 21, since of later ones providers
 know fewer operators (onnxruntime-webgpu 1.27 leaves AveragePool and MaxPool of opset 22)."""
+
+
+def _base_name(node: Node) -> str:
+    """The operator's name without library and overload."""
+    return operator_name(node).partition("::")[2].partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from delegraph.errors import DelegateInvalidCompatibility
+from delegraph.errors import DelegateInvalidCompatibility, NotSupported
 from delegraph.interfaces import (
     Argument,
     Availability,
@@ -50,6 +49,7 @@ __all__ = [
     "MiGraphXBackend",
     "MlxBackend",
     "OpenVinoBackend",
+    "StateOnDevice",
     "TensorRtRtxBackend",
     "WebGpuBackend",
     "WindowsMlBackend",
@@ -74,7 +74,6 @@ class GraphBackend(BackendInterface):
 
     def __init__(self) -> None:
         self._options: dict[str, OptionValue] = {}
-        self._on_device: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
     def is_available(self) -> Availability:
         """Whether the provider is installed and has a device here."""
@@ -184,19 +183,15 @@ class GraphBackend(BackendInterface):
         return graph_options(self.provider)().updated(self._options)
 
     def _states(self, context: BackendInitContext, opened: Opened, on_device: bool) -> tuple[Any, ...]:
-        """The states, each in memory that the runtime gives; on the device those of one buffer are one value, since the
-        buffer's memory is the same for all delegates that have it."""
-        from delegraph_cpu.runtime.held_state import hold_states
+        """The states, each in memory that the runtime gives, or on the device, one value for each buffer."""
+        from delegraph_cpu.runtime.held_state import hold_states, initial_value
 
-        on_host = hold_states(opened.blob, context.mutable_buffer)
+        blob = opened.blob
         if not on_device:
-            return on_host
+            return hold_states(blob, context.mutable_buffer)
         states = []
-        for index, state in enumerate(on_host, len(opened.blob.outputs)):
-            place = state.memory.__array_interface__["data"][0]
-            value = self._on_device.get(place) or self._on_device.setdefault(
-                place, _OnDevice(state.memory, state.value)
-            )
+        for index, state in enumerate(blob.states, len(blob.outputs)):
+            value = context.device_buffer(state.buffer, initial_value(state, blob), StateOnDevice)
             device = self.provider.memory
             states.append(_DeviceState(state.name, state.output, index, device, opened.session, value))
         return tuple(states)
@@ -220,7 +215,8 @@ def _session(
     from delegraph_providers.engine import ProviderFailed, left_to_the_cpu, require_precision, session, version_of
 
     provider = options.chosen_provider
-    require_precision(provider, options)
+    borders = [tensor.dtype for tensor in (*blob.inputs, *blob.outputs)]
+    require_precision(provider, options, [*borders, *(weight.dtype for weight in blob.weights)])
     entries = {"session.record_ep_graph_assignment_info": "1", "session.load_model_format": "ONNX"}
     if not blob.on_host:
         entries["session.disable_cpu_ep_fallback"] = "1"
@@ -242,14 +238,37 @@ def _session(
 # ---- states on the device --------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class _OnDevice:
-    """A buffer's value, an `OrtValue`: in the runtime's `memory` before the first run, on the device from then on, in
-    memory of the session that wrote it, which has to outlive it."""
+class StateOnDevice:
+    """A buffer's value, an `OrtValue`: in the runtime's `memory` before the first run and where somebody has looked at
+    it, on the device after a run, in memory of the session that wrote it, which has to outlive it."""
 
-    memory: NDArray[Any]
-    value: Any
-    session: Any = None
+    def __init__(self, memory: NDArray[Any]) -> None:
+        from delegraph_cpu.runtime.ort_values import ort_value
+
+        self._memory = memory
+        self._in_memory = self.value = ort_value(memory)
+        self._session: Any = None
+
+    def copy_to_host(self) -> None:
+        """The value, where a run has left it on the device, into the runtime's memory. Raises `NotSupported` where
+        onnxruntime does not read the device's."""
+        from delegraph_providers.engine import ONE_AT_A_TIME
+
+        if self._session is None:
+            return
+        with ONE_AT_A_TIME:
+            try:
+                np.copyto(self._memory, self.value.numpy())
+            except Exception as error:  # pybind's exceptions have no common base
+                raise NotSupported(
+                    f"onnxruntime does not read a state back from the device ({error}); load with states=host, where"
+                    " it can be read, saved, set and forked"
+                ) from error
+            self.value, self._session = self._in_memory, None
+
+    def take(self, value: Any, session: Any) -> None:
+        """What a run of `session` has left on the device."""
+        self.value, self._session = value, session
 
     def __del__(self) -> None:
         self.value = None  # before the session: its memory would be given back to nobody
@@ -265,7 +284,7 @@ class _DeviceState:
     index: int
     device: str
     session: Any
-    buffer: _OnDevice
+    buffer: StateOnDevice
 
     def bind(self, binding: Any) -> None:
         """Bind the value, and a place on the device for the new one."""
@@ -274,8 +293,7 @@ class _DeviceState:
 
     def take_over(self, binding: Any) -> None:
         """After a run: the new value becomes the buffer's value, where it is."""
-        value = binding.get_outputs()[self.index]
-        self.buffer.value, self.buffer.session = value, self.session
+        self.buffer.take(binding.get_outputs()[self.index], self.session)
 
 
 # ---- the rows --------------------------------------------------------------------------------------------------------

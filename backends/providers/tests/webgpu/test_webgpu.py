@@ -116,6 +116,27 @@ def test_a_state_is_kept(states: str) -> None:
         run(torch.tensor(8), torch.randn(1, 4))
 
 
+def test_a_state_on_the_device_is_read_set_saved_reset_and_forked(tmp_path: Path) -> None:
+    lowered = delegraph.lower(Cache().eval(), (torch.tensor(0), torch.randn(1, 4)), backends=["webgpu"])
+    run = delegraph.load(bytes(lowered), backend_options={"webgpu": {"states": "device"}})
+    ones, rows = torch.ones(1, 4), np.zeros((8, 4), np.float32)
+    for place in (0, 5):
+        run(torch.tensor(place), ones)
+        rows[place] = 1
+    np.testing.assert_array_equal(run.state["rows"], rows)
+    run.state.save(tmp_path / "rows.ptd")
+    other = run.fork()
+    assert run(torch.tensor(5), 2 * ones).tolist() == [3 * 1.125] * 4
+    assert other(torch.tensor(1), ones).tolist() == [3 * 1.125] * 4
+    run.state["rows"][...] = 1
+    assert run(torch.tensor(0), ones).tolist() == [9.0] * 4
+    run.state.reset()
+    assert run(torch.tensor(2), ones).tolist() == [1.125] * 4
+    run.state.load(tmp_path / "rows.ptd")
+    np.testing.assert_array_equal(run.state["rows"], rows)
+    assert run(torch.tensor(2), ones).tolist() == [3 * 1.125] * 4
+
+
 @pytest.mark.parametrize("states", ["host", "device"])
 def test_a_small_llama_decodes_with_its_cache(states: str) -> None:
     torch.manual_seed(0)
@@ -151,7 +172,12 @@ def test_methods_share_what_is_on_the_device() -> None:
     session = delegraph.load(bytes(lowered), method="first", backend_options={"webgpu": {"states": "device"}})
     assert session(*x).tolist() == [2.0] * 4
     assert session.second(*x).tolist() == [4.0] * 4
+    assert session.state["kept"].tolist() == [2.0] * 4
     assert session(*x).tolist() == [6.0] * 4
+    lowered = delegraph.lower(models, dict.fromkeys(models, x), backends={"first": ["webgpu"]}, config=config)
+    options = {"webgpu": {"states": "device"}}
+    with pytest.raises(NotSupported, match=r"on its device between runs.* load with the option of that backend"):
+        delegraph.load(bytes(lowered), method="first", backend_options=options)
 
 
 def test_a_program_of_the_table_runs_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +220,17 @@ def test_what_it_takes_and_fails_to_run_is_left(
     torch.testing.assert_close(delegraph.load(bytes(lowered))(*args), function(*args), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("function", [lambda x: x.amax(1), lambda x: x.aminmax()[0], nn.functional.relu6])
+def test_places_beyond_32_bits_are_not_cut(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return function(x), y.relu() * 2
+
+    args = (torch.tensor([[2**31, -8, 9], [1, 2, -(2**40)]]), torch.randn(3))
+    result = delegraph.load(bytes(delegraph.lower(Model(), args, backends=["webgpu"])))(*args)
+    assert torch.equal(result[0], function(args[0]))
+
+
 def test_a_graph_that_it_does_not_take_whole_is_refused() -> None:
     program = to_edge(torch.export.export(nn.ReLU(), (torch.randn(4),))).exported_program()
     blob = unpack_graph(WebGpuLowering.preprocess(program, []).processed_bytes, WEBGPU)
@@ -207,14 +244,17 @@ def test_a_graph_that_it_does_not_take_whole_is_refused() -> None:
             WebGpuBackend().init(BackendInitContext("forward"), data, [])
 
 
-def test_float16_needs_a_device_that_has_it() -> None:
+@pytest.mark.parametrize("halved", [False, True], ids=["computed", "taken and given"])
+def test_float16_needs_a_device_that_has_it(halved: bool) -> None:
     model, args = model_of(WHOLE["encoder"])
-    lowered = delegraph.lower(model, args, backends=["webgpu{precision=f16}"])
+    if halved:
+        model, args = model.half(), (args[0].half(),)
+    lowered = delegraph.lower(model, args, backends=["webgpu" if halved else "webgpu{precision=f16}"])
     assert not lowered.report.methods["forward"].leftovers
     try:
-        require_precision(WEBGPU, graph_options(WEBGPU)(precision="f16"))
+        require_precision(WEBGPU, graph_options(WEBGPU)(), ["float16"])
     except NotSupported:
-        with pytest.raises(NotSupported, match="does not compute in float16: lower with precision=f32"):
+        with pytest.raises(NotSupported, match="has no float16: lower a model in float32, with precision=f32"):
             delegraph.load(bytes(lowered))
     else:
         torch.testing.assert_close(delegraph.load(bytes(lowered))(*args), model(*args), rtol=1e-2, atol=2e-2)

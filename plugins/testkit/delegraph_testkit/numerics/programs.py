@@ -59,9 +59,13 @@ def programs(entry: str, dtype: torch.dtype) -> Iterator[EntryProgram]:
                 yield EntryProgram(program.name, program.module.eval(), calls, program.elementwise)
 
 
-def finite(program: EntryProgram, computes_in: str = "") -> EntryProgram:
-    """The program on operands that a device of finite numbers has, of those of the dtype it computes in: 1 stands for
-    each that is infinite or NaN there, others are rounded to it, and numbers beside them are left out."""
+_COMPARED_AS_FLOATS: Final = frozenset({"isclose"})
+"""Entries whose integers are floats before they are compared."""
+
+
+def finite(program: EntryProgram, entry: str, computes_in: str = "") -> EntryProgram:
+    """The program of an entry on operands that a device of finite numbers has, of those of the dtype it computes in: 1
+    stands for each that is infinite or NaN there, others are rounded to it, and numbers beside them are left out."""
     module, calls = program.module, program.calls
     if isinstance(module, _SideBySide):
         modules: list[Any] = list(module.side_by_side)
@@ -69,12 +73,14 @@ def finite(program: EntryProgram, computes_in: str = "") -> EntryProgram:
         kept = torch.nonzero(_within(numbers, computes_in) == numbers)[:, 0].tolist()
         module = _SideBySide([modules[position] for position in kept])
         calls = [tuple(call[position] for position in kept) for call in calls]
-    return replace(program, module=module, calls=[tuple(_within(x, computes_in) for x in call) for call in calls])
+    too = entry in _COMPARED_AS_FLOATS
+    return replace(program, module=module, calls=[tuple(_within(x, computes_in, too) for x in call) for call in calls])
 
 
-def _within(tensor: Tensor, dtype: str) -> Tensor:
-    rounded = tensor.to(getattr(torch, dtype)).to(tensor.dtype) if dtype and tensor.is_floating_point() else tensor
-    return torch.where(rounded.isfinite(), rounded, torch.ones_like(tensor))
+def _within(tensor: Tensor, dtype: str, integers: bool = False) -> Tensor:
+    is_rounded = dtype and (tensor.is_floating_point() or integers)
+    rounded = tensor.to(getattr(torch, dtype)) if is_rounded else tensor
+    return torch.where(rounded.isfinite(), rounded, torch.ones_like(rounded)).to(tensor.dtype)
 
 
 # ---- one operand ---------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def sweep(subjects: Sequence[Subject], entry: str, dtype: str) -> Mapping[str, C
             for program in programs(entry, getattr(torch, dtype)):
                 _sweep_program([s for s in subjects if not s.claims.finite_only], cells, entry, program)
                 for subject in (s for s in subjects if s.claims.finite_only):
-                    _sweep_program([subject], cells, entry, finite(program, subject.claims.computes_in))
+                    _sweep_program([subject], cells, entry, finite(program, entry, subject.claims.computes_in))
     return cells
 
 

@@ -189,6 +189,11 @@ OPEN: Final = (
         "terms that all are 0 torch divides by their sum",
     ),
     Open(
+        ("masked.logsumexp",),
+        (Difference.INTEGER,),
+        "torch casts its result of integers, a float, to one that may have no place for it",
+    ),
+    Open(
         ("mode", "unique"),
         (Difference.NAN, Difference.INTEGER, Difference.FORM),
         "torch sorts by comparisons, which NaN breaks",
