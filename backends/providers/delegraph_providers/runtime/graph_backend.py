@@ -267,7 +267,7 @@ class StateOnDevice:
             self.value, self._session = self._in_memory, None
 
     def take(self, value: Any, session: Any) -> None:
-        """What a run of `session` has left on the device."""
+        """The value that a run of `session` has left on the device."""
         self.value, self._session = value, session
 
     def __del__(self) -> None:
