@@ -52,7 +52,6 @@ ALLOWED = {
     # what this process wrote into a folder of its own, for the process that tries it; and a user's own model
     "core/delegraph/debugging/judge.py": {"torch.export.load"},
     "core/delegraph/debugging/trial.py": {"torch.export.load", "torch.load"},
-    "plugins/executorch/delegraph_executorch/export/export.py": {"torch.export.load"},
 }
 
 

@@ -33,6 +33,7 @@ WITH_ANOTHER_WAY = {
     "core/delegraph/runtime/leases.py": "fcntl os.register_at_fork signal.SIGIO signal.SIGURG signal.SIG_BLOCK"
     " signal.pthread_sigmask signal.sigwait",  # or no lease
     "core/delegraph/runtime/execution/stop.py": "os.register_at_fork",
+    "core/delegraph/runtime/execution/watch.py": "os.register_at_fork",
     "core/delegraph/runtime/mapped_file.py": "/proc/self/fd mmap.MADV_DONTNEED mmap.MAP_ANONYMOUS mmap.MAP_PRIVATE"
     " mmap.PROT_READ mmap.PROT_WRITE os.preadv",  # or a mapping that Windows has
     "plugins/aten/delegraph_aten/calls.py": "os.register_at_fork",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
-from delegraph.lazy_dataclass import fields, is_dataclass
+from delegraph.lazy_dataclass import is_dataclass
 
 __all__ = ["fields_of", "is_named_class"]
 
@@ -19,4 +19,8 @@ def is_named_class(kind: object) -> TypeGuard[type[Any]]:
 
 def fields_of(kind: type[Any]) -> tuple[str, ...]:
     """The names of the fields that it is made of, in order."""
-    return tuple(field.name for field in fields(kind) if field.init) if is_dataclass(kind) else tuple(kind._fields)
+    if not is_dataclass(kind):
+        return tuple(kind._fields)
+    from dataclasses import fields  # the user's class has been made by it
+
+    return tuple(field.name for field in fields(kind) if field.init)

@@ -60,14 +60,14 @@ def _declined_on_htp(node: Node) -> str | None:
 
 def _declined_of_integers(name: str, node: Node, read: set[torch.dtype]) -> str | None:
     """The reason against a node that reads integers of 32 or 64 bits, as sweeps at their edges showed."""
-    given = {tensor.dtype for tensor in _tensors([node])}
-    if name in _CASTS and torch.bool in given:
+    results = {tensor.dtype for tensor in _tensors([node])}
+    if name in _CASTS and torch.bool in results:
         return "the processor takes integers below 0 for False"
-    if name in _CASTS and any(dtype.is_floating_point for dtype in given):
+    if name in _CASTS and any(dtype.is_floating_point for dtype in results):
         return "the processor's floats end at 131,008, and integers do not"
     if name not in _READ_PLACES and name not in _OF_INTEGERS.split():
         return "the processor limits integers that overflow, and sums and orders them as floats"
-    if torch.int64 in given or (torch.int64 in read and name not in _READ_PLACES | _CASTS):
+    if torch.int64 in results or (torch.int64 in read and name not in _READ_PLACES | _CASTS):
         return "the processor has no integers of 64 bits, but for places"
     return None
 
