@@ -36,8 +36,8 @@ _LOADER: Any = __spec__.loader  # of a folder, or of an archive that a program w
 PATHS: Final = rows(_LOADER.get_data(os.path.join(ROOT, "paths.txt")).decode("utf-8"))
 FOUND: Final = {row[:end] for row in PATHS for end, letter in enumerate(f"{row}.") if letter == "."}
 """Paths in the table, and the packages that they are in."""
-THEIRS: Final = ("backends.", "examples.")
-"""Packages whose modules stay ExecuTorch's own."""
+THEIRS: Final = ("backends.", "examples.", "export.recipe", "export.target_recipes", "export.types")
+"""Where the paths begin of modules that stay ExecuTorch's own: its backends, and the recipes that these make."""
 PASS_BASE: Final = "executorch.exir.pass_base"
 """The module of the classes that the wheel's passes are derived from."""
 

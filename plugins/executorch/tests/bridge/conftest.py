@@ -9,7 +9,7 @@ import pytest
 
 HERE = find_spec("executorch") is not None
 
-collect_ignore = [] if HERE else ["test_memory_planning.py", "test_settings.py", "test_tail.py"]
+collect_ignore = [] if HERE else ["test_memory_planning.py", "test_tail.py"]
 """They import, under `delegraph_executorch`, modules that are the wheel's own."""
 
 

@@ -9,7 +9,6 @@ from delegraph import aot
 from delegraph.errors import LoweringError
 from delegraph_executorch.bridge.settings import own_backend_config, own_edge_config
 from delegraph_executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
-from delegraph_executorch.export import ExportRecipe, export, recipe_registry
 
 from .models import mlp
 
@@ -57,6 +56,8 @@ def test_what_has_no_meaning_here_is_refused_in_either_class() -> None:
 def test_a_recipe_of_xnnpack(kind: str) -> None:
     from executorch.backends.xnnpack.recipes import XNNPACKRecipeProvider, XNNPackRecipeType
 
+    from delegraph_executorch.export import ExportRecipe, export, recipe_registry
+
     recipe_registry.register_backend_recipe_provider(XNNPACKRecipeProvider())
     recipe = ExportRecipe.get_recipe(XNNPackRecipeType[kind])
     assert isinstance(recipe, ExportRecipe)
@@ -70,6 +71,7 @@ def test_a_recipe_of_xnnpack(kind: str) -> None:
 
 def test_a_recipe_for_phones_is_made_of_those_of_its_backends() -> None:
     pytest.importorskip("coremltools")
+    from delegraph_executorch.export import ExportRecipe
     from delegraph_executorch.export.target_recipes import get_ios_recipe
 
     recipe = get_ios_recipe("ios-arm64-coreml-fp32")
