@@ -239,6 +239,7 @@ def test_a_zipapp_gives_the_same_bytes_and_has_nothing_else(pte_of: PteOf, told:
     assert not [name for name in packed if "/aot/" in name or name.startswith("delegraph/program/files/serialize")]
     assert {name for name in packed if name.startswith("delegraph/cli/")} == {
         "delegraph/cli/__init__.py",
+        "delegraph/cli/arrays.py",
         "delegraph/cli/data_files.py",
         "delegraph/cli/deployed.py",
         "delegraph/cli/inputs.py",
