@@ -13,13 +13,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from importlib import import_module
-from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from delegraph.errors import DelegraphError, Internal, cause_of
+from delegraph.plugins.all_modules import import_all_modules
 from delegraph.program.schema import Tensor
 from delegraph.runtime.isolation.frames import Arrays, read, value_of, values_from, write
 from delegraph.runtime.isolation.sandbox import Allowed, restrict
@@ -78,20 +77,11 @@ def _loaded(request: Mapping[str, Any], arrays: Arrays) -> tuple[Module, object]
     return module, lacking or restrict(Allowed.NOTHING)
 
 
-def _import_all() -> None:
-    """What a run imports where it first needs it: with nothing that may be opened, it could not."""
-    plugins = {name.partition(".")[0] for name in sys.modules if name.startswith("delegraph_")}
-    core = ("delegraph.runtime", "delegraph.program", "delegraph.interfaces")
-    for package in (*core, *(f"{plugin}.runtime" for plugin in sorted(plugins))):
-        with suppress(Exception):  # of what is not there, or not installed here, no run has need
-            for info in walk_packages(import_module(package).__path__, f"{package}."):
-                with suppress(Exception):
-                    import_module(info.name)
-
-
 def _rehearse(module: Module) -> None:
     """Run each method of another session once; what it raises, for inputs of zeros, is nobody's business."""
-    _import_all()
+    plugins = sorted({name.partition(".")[0] for name in sys.modules if name.startswith("delegraph_")})
+    core = ("delegraph.runtime", "delegraph.program", "delegraph.interfaces")
+    import_all_modules([*core, *(f"{plugin}.runtime" for plugin in plugins)])
     _told(ValueError("\x1b"))  # what escapes text is imported
     session = module.session()
     for name in module.methods:
