@@ -44,6 +44,7 @@ _OF_INTEGERS: Final = """
     abs amax amin bucketize clamp clamp_max clamp_min eq max maximum min minimum ne searchsorted
 """
 """Operators that the processor computes of integers of 32 bits as torch does, to their edges; by base names."""
+_TAKES_INTEGERS: Final = _READ_PLACES | frozenset(_OF_INTEGERS.split())
 
 
 def _declined_on_htp(node: Node) -> str | None:
@@ -65,7 +66,7 @@ def _declined_of_integers(name: str, node: Node, read: set[torch.dtype]) -> str 
         return "the processor takes integers below 0 for False"
     if name in _CASTS and any(dtype.is_floating_point for dtype in results):
         return "the processor's floats end at 131,008, and integers do not"
-    if name not in _READ_PLACES and name not in _OF_INTEGERS.split():
+    if name not in _TAKES_INTEGERS:
         return "the processor limits integers that overflow, and sums and orders them as floats"
     if torch.int64 in results or (torch.int64 in read and name not in _READ_PLACES | _CASTS):
         return "the processor has no integers of 64 bits, but for places"

@@ -73,12 +73,12 @@ _ONE_AT_A_TIME = Lock()
 class Runs:
     """The runs of one method, one after the other: each ends by itself, by `cancel`, or when its time is over."""
 
-    __slots__ = ("_ends_next", "_engines", "_now", "_seconds", "_watched")
+    __slots__ = ("_ends_next", "_engines", "_now", "_seconds", "_watch")
 
     def __init__(self, engines: Sequence[Cancel], limits: Limits) -> None:
         self._engines = engines
         self._seconds = inf if limits.seconds is None else limits.seconds
-        self._watched = limits.watched
+        self._watch = _watch_module() if limits.watched else None  # whose `WATCH` is another one after a fork
         self._now: Stop | None = None
         self._ends_next = False
 
@@ -89,18 +89,14 @@ class Runs:
         stop = self._now = Stop(self._engines, monotonic() + self._seconds)
         if self._ends_next:
             self.cancel()
-        if self._watched:
-            from delegraph.runtime.execution import watch  # few programs have a limit that is to be watched
-
-            watch.WATCH.begin(stop, self._seconds)
+        if self._watch is not None:
+            self._watch.WATCH.begin(stop, self._seconds)
         return stop
 
     def end(self, stop: Stop) -> None:
         """The run is over, in whatever way."""
-        if self._watched:
-            from delegraph.runtime.execution import watch
-
-            watch.WATCH.end(stop)
+        if self._watch is not None:
+            self._watch.WATCH.end(stop)
         stop.is_over = True
         # After `is_over`: a request that comes now sees it, and tells no engine to stop that nobody would let go.
         if stop.fault is not None:
@@ -116,6 +112,12 @@ class Runs:
             return next_run
         self._ends_next = False
         return stop.request(Cancelled("it was cancelled"))
+
+
+def _watch_module() -> Any:
+    from delegraph.runtime.execution import watch  # few programs have a limit that is to be watched
+
+    return watch
 
 
 def time_exceeded(seconds: float) -> LimitExceeded:

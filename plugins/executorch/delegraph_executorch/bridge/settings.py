@@ -1,4 +1,4 @@
-"""Settings and recipes in ExecuTorch's own classes -> the same in ours, which managers and sessions here take.
+"""Settings in ExecuTorch's own classes -> the same in ours, which managers here take.
 
 Helpers of its backends make them: `get_xnnpack_executorch_backend_config()` is an
 `executorch.exir.ExecutorchBackendConfig` under whichever name it was imported.

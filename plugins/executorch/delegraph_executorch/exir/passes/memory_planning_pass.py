@@ -168,7 +168,7 @@ class MemoryPlanningPass(aot.MemoryPlanningPass, PassBase):
 
 
 def _bytes_by_memory(algorithms: Any, algorithm: Any, *arguments: Any) -> list[int]:
-    """What a suite gives: an algorithm alone gives places, which a suite writes into the specs."""
+    """The result of a suite; an algorithm alone gives places, which a suite of it writes into the specs."""
     result = algorithm(*arguments)
     if isinstance(result, algorithms.MemoryAlgoResult):
         result = algorithms.MemoryPlanningAlgorithmSuite([lambda *_: result])(*arguments)
@@ -177,7 +177,7 @@ def _bytes_by_memory(algorithms: Any, algorithm: Any, *arguments: Any) -> list[i
 
 
 def algorithms_of(memory_planning_algo: Any) -> list[Any]:
-    """What a suite runs, or the one algorithm that stands in a suite's place; none for the default."""
+    """The algorithms of a suite, or the one that stands in a suite's place; none for the default."""
     return getattr(memory_planning_algo, "algo_list", [memory_planning_algo] if memory_planning_algo else [])
 
 
